@@ -1,0 +1,322 @@
+"""Settings of every stage: typed, checked, with presets that hold only what they change."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rncdl.errors import UserError, did_you_mean
+
+Positive = Annotated[int, Field(gt=0)]
+NonNegative = Annotated[int, Field(ge=0)]
+Rate = Annotated[float, Field(gt=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataSettings(_Settings):
+    """How images are read, resized and batched."""
+
+    short_sides_px: tuple[Positive, ...] = (640, 672, 704, 736, 768, 800)
+    """Training: the shortest side is drawn from these."""
+    long_side_px: Positive = 1333
+    """No side is longer than this."""
+    eval_short_side_px: Positive = 800
+    flip: Fraction = 0.5
+    """Probability of a horizontal flip in training."""
+    repeat_threshold: Annotated[float, Field(ge=0)] = 0.0
+    """Repeat-factor sampling (LVIS: 0.001); 0 turns it off."""
+    group_by_aspect: bool = True
+    """Batches hold only wide or only tall images, which wastes less padding."""
+    workers: NonNegative = 2
+    """Loading processes per training process; 0 loads in the training process itself."""
+    on_bad_image: Literal["error", "skip"] = "error"
+    """A missing or broken image stops the run, or is recorded and passed over."""
+    cache_mb: NonNegative = 0
+    """Decoded images kept in memory, per loading process (worth it for small images only)."""
+
+
+class DetectorSettings(_Settings):
+    """The class-agnostic R-CNN. Defaults are the paper's."""
+
+    backbone: str = "resnet50"
+    """resnet18, resnet34, resnet50, resnet101, or `timm:NAME` for any timm feature model."""
+    weights: Path | None = None
+    """Backbone weights: a torchvision or timm state dict, a safetensors file, or MoCo v2."""
+    frozen_blocks: Annotated[int, Field(ge=0, le=5)] = 0
+    """How many of stem, res2, res3, res4, res5 are never trained (paper with MoCo: 2)."""
+    norm: Literal["batch", "frozen", "group"] = "batch"
+    """Backbone: BatchNorm (SyncBN on several GPUs), BatchNorm with fixed statistics, GroupNorm."""
+    stride_in_1x1: bool = False
+    """Bottlenecks stride in their first 1x1 convolution (the original ResNet) or in the 3x3."""
+    pixel_mean: tuple[float, float, float] = (123.675, 116.28, 103.53)
+    pixel_std: tuple[float, float, float] = (58.395, 57.12, 57.375)
+    fpn_channels: Positive = 256
+    fpn_norm: bool = True
+    """BatchNorm after the FPN's convolutions, which then have no bias."""
+    size_divisor: Positive = 32
+    """Batches are padded to a multiple of this many pixels."""
+    anchor_sizes_px: tuple[float, ...] = (32, 64, 128, 256, 512)
+    """One per pyramid level, the finest first: P2 to P6."""
+    anchor_ratios: tuple[float, ...] = (0.5, 1.0, 2.0)
+    anchor_offset: Literal["corner", "centre"] = "corner"
+    """Where in its cell an anchor is centred; the corner is Detectron2's and torchvision's way."""
+    rpn_positive_iou: Fraction = 0.7
+    rpn_negative_iou: Fraction = 0.3
+    rpn_samples: Positive = 256
+    rpn_positive_share: Fraction = 0.5
+    proposals_before_nms: Positive = 2000
+    """Per level, in training."""
+    proposals_after_nms: Positive = 1000
+    """Per image, in training."""
+    proposal_nms: Fraction = 0.7
+    roi_positive_iou: Fraction = 0.5
+    roi_samples: Positive = 512
+    roi_positive_share: Fraction = 0.25
+    roi_sampling_ratio: NonNegative = 0
+    """RoIAlign's points per cell; 0 adapts to the box as Detectron2 does, torchvision uses 2."""
+    roi_reference_px: Positive = 224
+    """A box of this side is pooled from level 4 (P4), one of half from P3, and so on."""
+    box_head_width: Positive = 1024
+    """F, the size of a region's feature."""
+    box_head_norm: bool = False
+    """BatchNorm in the box head's fully connected layers."""
+    mask_head_width: Positive = 256
+    mask_head_layers: Positive = 4
+    mask_head_norm: bool = True
+    masks: Literal["auto", "on", "off"] = "auto"
+    """auto: a mask head is built when every annotation has a mask."""
+
+
+class TrainSettings(_Settings):
+    """The supervised phase."""
+
+    steps: Positive = 180_000
+    batch_size: Positive = 16
+    """Images per step over all processes and accumulated parts."""
+    accumulate: Positive = 1
+    """Parts into which each process cuts its share of the batch, to save memory."""
+    rate: Rate = 0.01
+    rate_at_start: Annotated[float, Field(ge=0)] = 0.001
+    warmup_steps: NonNegative = 1000
+    schedule: Literal["steps", "cosine"] = "steps"
+    drop_at: tuple[Positive, ...] = (120_000, 160_000)
+    """Steps at which the rate is divided by ten (schedule: steps)."""
+    rate_at_end: Annotated[float, Field(ge=0)] = 0.0
+    """Where the cosine ends (schedule: cosine)."""
+    momentum: Fraction = 0.9
+    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
+    clip_gradient: Annotated[float, Field(ge=0)] = 0.0
+    """Largest gradient norm; 0 does not clip."""
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """auto: float32 on CPU; bfloat16 on GPUs that have it, else float16."""
+    channels_last: bool = True
+    log_every: Positive = 20
+    checkpoint_every: Positive = 5000
+    keep_checkpoints: Positive = 2
+    evaluate_every: NonNegative = 0
+    """Known-class AP on `--val` every so many steps; 0 only at the end."""
+    tensorboard: bool = False
+
+
+class PredictSettings(_Settings):
+    """From an image to its detections."""
+
+    proposals_before_nms: Positive = 1000
+    """Per level."""
+    proposals_after_nms: Positive = 1000
+    """Per image."""
+    proposal_nms: Fraction = 0.7
+    """Paper and torchvision 0.7; the authors use 0.9 once novel classes are on."""
+    score: Literal["softmax", "foreground"] = "softmax"
+    """softmax: class probability; foreground: that times how likely the region is an object."""
+    min_score: Fraction = 1e-4
+    nms: Fraction = 0.5
+    """Per class."""
+    max_detections: Positive = 300
+    batch_size: Positive = 4
+
+
+class DiscoverSettings(_Settings):
+    """The discovery phase."""
+
+    heads: tuple[Positive, ...] = (3000,)
+    """Clusters N of each novel head; all are trained at once and each is usable alone."""
+    steps: Positive = 15_000
+    batch_images: Positive = 16
+    """Pool images per step over all processes."""
+    labelled_images: Positive = 16
+    """Labelled images per step over all processes, for the supervised term."""
+    alpha: Annotated[float, Field(ge=0)] = 0.5
+    """Weight of the supervised term."""
+    rate: Rate = 0.01
+    rate_at_start: Annotated[float, Field(ge=0)] = 1e-5
+    rate_at_end: Annotated[float, Field(ge=0)] = 1e-3
+    warmup_steps: NonNegative = 3000
+    momentum: Fraction = 0.9
+    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
+    regions_per_image: Positive = 50
+    region_nms: Fraction | None = None
+    """NMS among the proposals (0.8, 0.9, 0.99); null: none, the paper's choice."""
+    matched_regions_per_image: Positive = 128
+    """At most so many matched proposals of a labelled image enter the supervised term."""
+    views: Annotated[int, Field(ge=2)] = 4
+    """Views of each image in the bank; a step draws two of them."""
+    augmentation: Literal["weak", "simclr"] = "weak"
+    memory_batches: NonNegative = 100
+    """Batches of features that each view remembers."""
+    classifier: Literal["cosine", "linear"] = "cosine"
+    temperature: Rate = 0.1
+    projection: bool = True
+    """An MLP before the novel classifier."""
+    hidden_width: Positive = 2048
+    projection_width: Positive = 256
+    pseudo_labels: Literal["sinkhorn", "kmeans"] = "sinkhorn"
+    swap: bool = True
+    """Each view is taught by the other view's pseudo-labels."""
+    sharpness: Rate = 10.0
+    """Exponent of the assignment: high is hard. The paper's 20, which its code halves."""
+    prior: Literal["lognormal", "uniform"] = "lognormal"
+    prior_mean: float = 1.0
+    prior_sigma: Rate = 0.5
+    order: Literal["mass", "random", "fixed"] = "mass"
+    """Which class gets which share: the most mass the largest; drawn anew; by position."""
+    share_tolerance: Rate = 1e-3
+    """The assignment stops when the class shares are right to this L1 error."""
+    max_rounds: Positive = 500
+    frozen: Literal["all_but_heads", "roi_heads_free", "nothing"] = "all_but_heads"
+    single_phase: bool = False
+    """Ablation: discovery from an untrained detector, with all detector losses."""
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    log_every: Positive = 50
+    checkpoint_every: Positive = 1000
+    keep_checkpoints: Positive = 2
+    tensorboard: bool = False
+
+
+class EvaluateSettings(_Settings):
+    """From detections to the tables."""
+
+    protocol: Literal["fixed", "paper"] = "fixed"
+    """fixed: known outputs keep their class; paper: all outputs enter the assignment."""
+
+
+class Settings(_Settings):
+    """Everything a run was told to do; saved in the run folder."""
+
+    seed: NonNegative = 0
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1, mps"""
+    data: DataSettings = DataSettings()
+    detector: DetectorSettings = DetectorSettings()
+    train: TrainSettings = TrainSettings()
+    discover: DiscoverSettings = DiscoverSettings()
+    predict: PredictSettings = PredictSettings()
+    evaluate: EvaluateSettings = EvaluateSettings()
+
+
+def preset_names() -> list[str]:
+    """Names of the built-in presets."""
+    files = resources.files("rncdl").joinpath("presets").iterdir()
+    return sorted(f.name.removesuffix(".yaml") for f in files if f.name.endswith(".yaml"))
+
+
+def resolve_settings(
+    preset: str | Path | None = None, overrides: Sequence[str] = (), base: Settings | None = None
+) -> Settings:
+    """`base` (or the defaults), changed by a preset (name or YAML file), then by `a.b=value`."""
+    values = (base or Settings()).model_dump()
+    if preset is not None:
+        _merge(values, _read_preset(preset), source=f"preset {preset}")
+    for word in overrides:
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise UserError(
+                f"Override {word!r} is not of the form key=value, e.g. train.batch_size=8."
+            )
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise UserError(
+                f"Override {word!r}: {text!r} is not a YAML value ({error})."
+            ) from error
+        _merge(values, _nest(key.split("."), value), source=f"override {word!r}")
+    return _validate(values)
+
+
+def load_settings(path: Path) -> Settings:
+    """Settings saved by `save_settings`."""
+    return resolve_settings(path)
+
+
+def dump_settings(settings: Settings) -> str:
+    """The settings as YAML, all of them."""
+    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
+
+
+def _read_preset(preset: str | Path) -> Mapping[str, Any]:
+    if isinstance(preset, str) and preset in preset_names():
+        text = resources.files("rncdl").joinpath("presets", f"{preset}.yaml").read_text("utf-8")
+    elif Path(preset).is_file():
+        text = Path(preset).read_text("utf-8")
+    else:
+        names = preset_names()
+        hint = did_you_mean(str(preset), names)
+        raise UserError(
+            f"No preset or YAML file {str(preset)!r}.{hint} Presets: {', '.join(names)}."
+        )
+    try:
+        values = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise UserError(f"{preset}: not valid YAML ({error}).") from error
+    if not isinstance(values, dict):
+        raise UserError(f"{preset}: must hold `key: value` lines, not a {type(values).__name__}.")
+    return values
+
+
+def _nest(keys: Sequence[str], value: Any) -> dict[str, Any]:
+    return {keys[0]: value if len(keys) == 1 else _nest(keys[1:], value)}
+
+
+def _merge(
+    values: dict[str, Any], changes: Mapping[str, Any], *, source: str, path: tuple[str, ...] = ()
+) -> None:
+    """Write `changes` over `values` in place, refusing keys that are not settings."""
+    for key, change in changes.items():
+        dotted = ".".join((*path, str(key)))
+        if key not in values:
+            hint = did_you_mean(dotted, _dotted_keys(Settings().model_dump()))
+            raise UserError(f"Unknown setting {dotted!r} in {source}.{hint}")
+        if isinstance(values[key], dict):
+            if not isinstance(change, Mapping):
+                raise UserError(
+                    f"Setting {dotted!r} in {source} is a group; "
+                    f"set one of its keys: {', '.join(values[key])}."
+                )
+            _merge(values[key], change, source=source, path=(*path, key))
+        else:
+            values[key] = change
+
+
+def _dotted_keys(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in values.items():
+        yield prefix + key
+        if isinstance(value, Mapping):
+            yield from _dotted_keys(value, f"{prefix}{key}.")
+
+
+def _validate(values: dict[str, Any]) -> Settings:
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        problems = [
+            f"  {'.'.join(map(str, found['loc']))} = {found['input']!r}: {found['msg']}"
+            for found in error.errors()
+        ]
+        raise UserError("\n".join(["Settings out of range:", *problems])) from error

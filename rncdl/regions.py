@@ -1,0 +1,50 @@
+"""Regions: the record that passes between stages."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Regions:
+    """R regions of one image, in the pixels of the original image.
+
+    Fields that a stage does not produce are None; all that are present have R rows.
+    """
+
+    boxes_xyxy: Tensor
+    """(R, 4) float32"""
+    scores: Tensor | None = None
+    """(R,) in [0, 1], sorted from the best"""
+    labels: Tensor | None = None
+    """(R,) int64: 0..K-1 known classes, K..K+N-1 clusters"""
+    objectness: Tensor | None = None
+    """(R,) the RPN's logit"""
+    features: Tensor | None = None
+    """(R, F) box-head features"""
+    rles: list[dict] | None = None
+    """(R,) COCO run-length masks of the image's size: {"size": [h, w], "counts": bytes}"""
+    within_cut: Tensor | None = None
+    """(R,) bool: whether a region is also among the image's best when no output is left out"""
+
+    def __len__(self) -> int:
+        return len(self.boxes_xyxy)
+
+    def __getitem__(self, rows: Tensor) -> "Regions":
+        """The chosen rows (index or boolean tensor)."""
+        index = rows.nonzero().flatten() if rows.dtype == torch.bool else rows
+
+        def pick(value: Tensor | None) -> Tensor | None:
+            return None if value is None else value[index]
+
+        rles = None if self.rles is None else [self.rles[i] for i in index.tolist()]
+        return Regions(
+            self.boxes_xyxy[index],
+            pick(self.scores),
+            pick(self.labels),
+            pick(self.objectness),
+            pick(self.features),
+            rles,
+            pick(self.within_cut),
+        )
