@@ -1,0 +1,1 @@
+"""What every training loop needs: schedule, checkpoints, processes, progress."""

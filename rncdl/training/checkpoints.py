@@ -1,0 +1,70 @@
+"""Checkpoints that are either whole or not there."""
+
+import os
+import pickle
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rncdl.errors import UserError
+
+_NAME = re.compile(r"step_(\d{8})\.pt")
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """`path` holds all of `content`, or, if anything goes wrong, what it held before."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError(
+            f"{path}: cannot write ({error.strerror}); free space or choose another folder."
+        ) from error
+
+
+def save_checkpoint(folder: Path, step: int, state: Mapping[str, Any], *, keep: int) -> Path:
+    """Save the state after `step` steps and delete all but the newest `keep` checkpoints."""
+    path = folder / f"step_{step:08d}.pt"
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            torch.save(dict(state), file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except (OSError, RuntimeError) as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError(
+            f"{path}: cannot write the checkpoint ({error}); is the disk full?"
+        ) from error
+    for old in list_checkpoints(folder)[:-keep]:
+        old.unlink()
+    return path
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """The finished checkpoints of a folder, oldest first."""
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """What `save_checkpoint` was given, on the CPU. Nothing is unpickled but plain data."""
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
+        reason = str(error).partition("\n")[0].partition(".")[0]
+        raise UserError(
+            f"{path}: not a readable checkpoint ({reason}); delete it to go back to the one before."
+        ) from error

@@ -1,0 +1,152 @@
+"""Devices and processes: one, or many started by torchrun, with the same code."""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from rncdl.errors import UserError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among its fellows."""
+
+    rank: int
+    count: int
+    device: torch.device
+
+    @property
+    def is_main(self) -> bool:
+        """True in the one process that writes files and talks to the user."""
+        return self.rank == 0
+
+    def share_of(self, total: int, *, what: str) -> int:
+        """This process's part of `total`, which must divide evenly."""
+        if total % self.count:
+            raise UserError(
+                f"{what} = {total} cannot be shared evenly by {self.count} processes; "
+                f"choose a multiple of {self.count}."
+            )
+        return total // self.count
+
+    def wait_for_all(self) -> None:
+        """Return when every process has come here."""
+        if self.count > 1:
+            dist.barrier()
+
+    def any_true(self, flag: bool) -> bool:
+        """True in all processes if it is true in one."""
+        if self.count == 1:
+            return flag
+        votes = torch.tensor(int(flag), device=self.device)
+        dist.all_reduce(votes, op=dist.ReduceOp.MAX)
+        return bool(votes.item())
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Element-wise mean over the processes."""
+        if self.count > 1:
+            values = values.clone()
+            dist.all_reduce(values)
+            values /= self.count
+        return values
+
+    def gather(self, item: T) -> list[T]:
+        """Every process's item, in the order of the ranks, in every process."""
+        if self.count == 1:
+            return [item]
+        items: list[T | None] = [None] * self.count
+        dist.all_gather_object(items, item)
+        return cast("list[T]", items)
+
+    def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Replace each gradient by its mean over the processes.
+
+        A parameter that only some processes reached counts as zero in the others.
+        """
+        if self.count == 1:
+            return
+        for parameter in parameters:
+            if parameter.requires_grad:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= self.count
+
+    def wrap(self, module: nn.Module) -> nn.Module:
+        """`module` itself, or one whose backward pass averages gradients over the processes."""
+        if self.count == 1:
+            return module
+        if self.device.type == "cuda":
+            module = nn.SyncBatchNorm.convert_sync_batchnorm(module)
+            return DistributedDataParallel(module, device_ids=[self.device.index])
+        return DistributedDataParallel(module)
+
+
+def choose_device(name: str) -> torch.device:
+    """The device a user named; `auto` takes a GPU where there is one."""
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+        return torch.device("cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UserError(
+            f"device={name!r} is not a device; use auto, cpu, cuda or cuda:1."
+        ) from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"device={name!r}, but this machine has no usable GPU; use device=cpu.")
+    return device
+
+
+@contextmanager
+def join_processes(device_name: str) -> Iterator[Processes]:
+    """This process's place among those that torchrun started; alone without torchrun."""
+    device = choose_device(device_name)
+    count = int(os.environ.get("WORLD_SIZE", 1))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if count == 1:
+        yield Processes(rank=0, count=1, device=device)
+        return
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    # The main process may evaluate alone for long while the others wait.
+    dist.init_process_group(backend, timeout=timedelta(hours=4))
+    try:
+        yield Processes(rank=dist.get_rank(), count=count, device=device)
+    finally:
+        dist.destroy_process_group()
+
+
+def choose_precision(name: str, device: torch.device) -> torch.dtype:
+    """The number type of the forward pass; `auto` is float32 on CPU, the best half on a GPU."""
+    if name != "auto":
+        return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[
+            name
+        ]
+    if device.type != "cuda":
+        return torch.float32
+    return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+
+
+def autocast(device: torch.device, precision: torch.dtype) -> torch.autocast:
+    """A context in which matrix products run in `precision`."""
+    return torch.autocast(device.type, dtype=precision, enabled=precision != torch.float32)
+
+
+def seed_step(seed: int, *, step: int, rank: int) -> None:
+    """Make all of torch's randomness in this step a function of these three numbers.
+
+    A resumed run thus draws what an uninterrupted one would, with no generator to save.
+    """
+    torch.manual_seed((seed * 1_000_003 + step) * 1_009 + rank)

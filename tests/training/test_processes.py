@@ -1,0 +1,51 @@
+import pytest
+import torch
+
+from rncdl.errors import UserError
+from rncdl.training.processes import (
+    Processes,
+    choose_device,
+    choose_precision,
+    join_processes,
+    seed_step,
+)
+
+ALONE = Processes(rank=0, count=1, device=torch.device("cpu"))
+
+
+def test_a_process_alone_is_the_main_one_and_agrees_with_itself():
+    with join_processes("cpu") as processes:
+        assert processes == ALONE
+        assert processes.is_main
+        assert not processes.any_true(False)
+        assert processes.mean(torch.tensor([2.0])).item() == 2.0
+
+
+def test_uneven_shares_are_refused():
+    three = Processes(rank=1, count=3, device=torch.device("cpu"))
+    assert three.share_of(12, what="train.batch_size") == 4
+    with pytest.raises(UserError, match=r"train\.batch_size = 16 .* 3 processes"):
+        three.share_of(16, what="train.batch_size")
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:99"])
+def test_devices_that_do_not_exist_are_refused(name):
+    if name.startswith("cuda") and torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(UserError, match=name):
+        choose_device(name)
+
+
+def test_precision_is_full_on_cpu_unless_asked():
+    cpu = torch.device("cpu")
+    assert choose_precision("auto", cpu) == torch.float32
+    assert choose_precision("bfloat16", cpu) == torch.bfloat16
+
+
+def test_a_steps_randomness_depends_on_seed_step_and_rank_alone():
+    draws = {}
+    for key in [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, 0)]:
+        seed_step(key[0], step=key[1], rank=key[2])
+        draws.setdefault(key, []).append(torch.rand(1).item())
+    assert draws[0, 0, 0][0] == draws[0, 0, 0][1]
+    assert len({values[0] for values in draws.values()}) == 4
