@@ -1,0 +1,1 @@
+"""From detections and clusters to the numbers of the tables."""

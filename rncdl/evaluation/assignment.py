@@ -1,0 +1,136 @@
+"""From clusters to class names, for evaluation only.
+
+C outputs of a model: K known classes, then the clusters. Classes are those of the evaluated
+dataset, by column.
+"""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from rncdl.data.records import Category
+from rncdl.errors import UserError
+
+Protocol = Literal["fixed", "paper"]
+
+UNMAPPED = -1
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Which class each of the C outputs stands for, at most one output per class."""
+
+    class_columns: np.ndarray
+    """(C,) int64: column of the class, `UNMAPPED` where there is none"""
+    counts: np.ndarray
+    """(C,) int64: samples of that class which the output took"""
+    sizes: np.ndarray
+    """(C,) int64: all samples which the output took"""
+    num_known: int
+    """K"""
+
+    @property
+    def is_mapped(self) -> np.ndarray:
+        """(C,) bool."""
+        return self.class_columns != UNMAPPED
+
+    @property
+    def purity(self) -> np.ndarray:
+        """(C,) share of an output's samples that are of its class; 0 where it took none."""
+        return self.counts / np.maximum(self.sizes, 1)
+
+
+def count_matrix(
+    outputs: np.ndarray, class_columns: np.ndarray, *, num_outputs: int, num_classes: int
+) -> np.ndarray:
+    """(C, classes) int64: how many samples of each class (n,) each output (n,) took."""
+    cells = outputs.astype(np.int64) * num_classes + class_columns
+    counts = np.bincount(cells, minlength=num_outputs * num_classes)
+    return counts.reshape(num_outputs, num_classes)
+
+
+def assign_clusters(
+    counts: np.ndarray, known_class_columns: np.ndarray, *, protocol: Protocol
+) -> Assignment:
+    """The one-to-one assignment with the largest total count.
+
+    counts: (C, classes); known_class_columns: (K,) column of each known output, `UNMAPPED` where
+    the dataset lacks the class. `fixed`: known outputs keep their class and clusters get novel
+    classes only. `paper`: all outputs enter with all classes.
+
+    The assignment also pairs what is left over; a pair that shares no sample is such an accident
+    of the solver's order and is dropped.
+    """
+    num_known = len(known_class_columns)
+    class_columns = np.full(len(counts), UNMAPPED, dtype=np.int64)
+    rows, columns = np.arange(len(counts)), np.arange(counts.shape[1])
+    if protocol == "fixed":
+        class_columns[:num_known] = known_class_columns
+        rows, columns = rows[num_known:], np.setdiff1d(columns, known_class_columns)
+    chosen, paired = linear_sum_assignment(counts[np.ix_(rows, columns)], maximize=True)
+    chosen, paired = rows[chosen], columns[paired]
+    shares = counts[chosen, paired] > 0
+    class_columns[chosen[shares]] = paired[shares]
+    mapped = np.flatnonzero(class_columns != UNMAPPED)
+    taken = np.zeros(len(counts), dtype=np.int64)
+    taken[mapped] = counts[mapped, class_columns[mapped]]
+    return Assignment(
+        class_columns=class_columns,
+        counts=taken,
+        sizes=counts.sum(axis=1),
+        num_known=num_known,
+    )
+
+
+_HEADER = ["output", "kind", "category_id", "class", "count", "size", "purity"]
+
+
+def write_assignment(path: Path, assignment: Assignment, categories: Sequence[Category]) -> None:
+    """A csv with one line per output, for people and for `read_assignment`.
+
+    categories: those of the columns. An unmapped output has no category_id and no class.
+    """
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(_HEADER)
+        for output, column in enumerate(assignment.class_columns.tolist()):
+            named = column != UNMAPPED
+            writer.writerow(
+                [
+                    output,
+                    "known" if output < assignment.num_known else "cluster",
+                    categories[column].id if named else "",
+                    categories[column].name if named else "",
+                    assignment.counts[output],
+                    assignment.sizes[output],
+                    f"{assignment.purity[output]:.4f}",
+                ]
+            )
+
+
+def read_assignment(path: Path, categories: Sequence[Category]) -> Assignment:
+    """What `write_assignment` wrote; the categories may stand in another order than then."""
+    column_of = {str(category.id): column for column, category in enumerate(categories)}
+    column_of[""] = UNMAPPED
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            lines = list(csv.DictReader(file))
+    except OSError as error:
+        raise UserError(f"{path}: cannot read the assignment ({error.strerror}).") from error
+    try:
+        return Assignment(
+            class_columns=np.array([column_of[line["category_id"]] for line in lines], np.int64),
+            counts=np.array([int(line["count"]) for line in lines], np.int64),
+            sizes=np.array([int(line["size"]) for line in lines], np.int64),
+            num_known=sum(line["kind"] == "known" for line in lines),
+        )
+    except (KeyError, ValueError) as error:
+        raise UserError(
+            f"{path}: {error} is not a column, a number or a category id of this dataset: give an "
+            f"assignment made for it, with the columns {', '.join(_HEADER)}."
+        ) from error

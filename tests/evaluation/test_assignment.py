@@ -1,0 +1,159 @@
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rncdl.data.records import Category
+from rncdl.errors import UserError
+from rncdl.evaluation.assignment import (
+    UNMAPPED,
+    Assignment,
+    assign_clusters,
+    count_matrix,
+    read_assignment,
+    write_assignment,
+)
+
+PROTOCOLS = ["fixed", "paper"]
+
+
+@st.composite
+def counted(draw) -> tuple[np.ndarray, np.ndarray]:
+    """A count matrix of up to 3 known outputs and 5 clusters, and the known outputs' columns."""
+    num_known = draw(st.integers(0, 3))
+    num_clusters = draw(st.integers(0, 5))
+    num_classes = draw(st.integers(num_known, 5))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    counts = rng.integers(
+        0, draw(st.sampled_from([2, 10])), (num_known + num_clusters, num_classes)
+    )
+    return counts, rng.permutation(num_classes)[:num_known]
+
+
+def test_nothing_to_count():
+    none = np.zeros(0, dtype=np.int64)
+    counts = count_matrix(none, none, num_outputs=3, num_classes=2)
+    assert counts.tolist() == [[0, 0]] * 3
+    assignment = assign_clusters(counts, np.array([1]), protocol="paper")
+    assert assignment.class_columns.tolist() == [UNMAPPED] * 3
+    assert assignment.purity.tolist() == [0, 0, 0]
+
+
+def test_count_matrix_by_hand():
+    outputs, classes = np.array([0, 2, 2, 2, 1]), np.array([1, 0, 0, 1, 1])
+    counts = count_matrix(outputs, classes, num_outputs=4, num_classes=2)
+    assert counts.tolist() == [[0, 1], [0, 1], [2, 1], [0, 0]]
+
+
+def test_both_protocols_by_hand():
+    """Output 0 is known (class 2), and takes mostly class 0; clusters 1, 2, 3 follow."""
+    counts = np.array([[9, 0, 1], [6, 0, 0], [5, 4, 8], [0, 0, 0]])
+    known = np.array([2])
+    fixed = assign_clusters(counts, known, protocol="fixed")
+    assert fixed.class_columns.tolist() == [2, 0, 1, UNMAPPED]
+    assert fixed.counts.tolist() == [1, 6, 4, 0]
+    assert fixed.sizes.tolist() == [10, 6, 17, 0]
+    np.testing.assert_allclose(fixed.purity, [0.1, 1, 4 / 17, 0])
+    paper = assign_clusters(counts, known, protocol="paper")
+    assert paper.class_columns.tolist() == [0, UNMAPPED, 2, UNMAPPED]
+
+
+def test_a_known_class_that_the_dataset_lacks_stays_unmapped():
+    counts = np.array([[3, 1], [2, 5]])
+    fixed = assign_clusters(counts, np.array([UNMAPPED]), protocol="fixed")
+    assert fixed.class_columns.tolist() == [UNMAPPED, 1]
+
+
+@given(counted())
+@settings(max_examples=60, deadline=None)
+def test_fixed_never_moves_a_known_output_nor_gives_its_class_away(case):
+    counts, known = case
+    columns = assign_clusters(counts, known, protocol="fixed").class_columns
+    assert columns[: len(known)].tolist() == known.tolist()
+    assert not set(columns[len(known) :].tolist()) & set(known.tolist())
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@given(case=counted())
+@settings(max_examples=40, deadline=None)
+def test_one_to_one_with_the_largest_total_and_no_empty_pair(protocol, case):
+    counts, known = case
+    assignment = assign_clusters(counts, known, protocol=protocol)
+    mapped = assignment.class_columns[assignment.is_mapped]
+    assert len(set(mapped.tolist())) == len(mapped)
+    first = len(known) if protocol == "fixed" else 0
+    assert (assignment.counts[first:][assignment.is_mapped[first:]] > 0).all()
+    columns = [c for c in range(counts.shape[1]) if protocol == "paper" or c not in known]
+    table = counts[first:][:, columns]
+    table = table if table.shape[0] <= table.shape[1] else table.T
+    best = max(
+        (
+            sum(table[row, column] for row, column in enumerate(choice))
+            for choice in itertools.permutations(range(table.shape[1]), table.shape[0])
+        ),
+        default=0,
+    )
+    assert assignment.counts[first:].sum() == best
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=30, deadline=None)
+def test_renaming_clusters_changes_nothing(protocol, seed):
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, 10**6, size=(9, 6))  # wide enough that no two totals tie
+    known = np.array([4, 1])
+    renamed = np.concatenate([[0, 1], 2 + rng.permutation(7)])
+    before = assign_clusters(counts, known, protocol=protocol)
+    after = assign_clusters(counts[renamed], known, protocol=protocol)
+    assert after.class_columns.tolist() == before.class_columns[renamed].tolist()
+    assert after.counts.tolist() == before.counts[renamed].tolist()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_perfect_clustering_is_pure_and_complete(protocol):
+    classes = np.repeat(np.arange(6), 5)
+    output_of_class = np.array([0, 1, 7, 3, 5, 2])  # classes 0 and 1 are known
+    counts = count_matrix(output_of_class[classes], classes, num_outputs=9, num_classes=6)
+    assignment = assign_clusters(counts, np.array([0, 1]), protocol=protocol)
+    assert assignment.class_columns[output_of_class].tolist() == list(range(6))
+    assert assignment.purity[output_of_class].tolist() == [1.0] * 6
+    assert assignment.counts.sum() == len(classes)
+
+
+def columns_of(*columns: int) -> Assignment:
+    zeros = np.zeros(len(columns), dtype=np.int64)
+    return Assignment(np.array(columns), zeros, zeros, num_known=1)
+
+
+CATEGORIES = [Category(10, "cat"), Category(20, "dog"), Category(30, 'a, "comma"')]
+
+
+def test_assignment_survives_the_csv(tmp_path: Path):
+    path = tmp_path / "assignment.csv"
+    counts = np.array([[9, 0, 1], [6, 0, 0], [5, 4, 8], [0, 0, 0]])
+    assignment = assign_clusters(counts, np.array([2]), protocol="fixed")
+    write_assignment(path, assignment, CATEGORIES)
+    assert path.read_text().splitlines()[2] == "1,cluster,10,cat,6,6,1.0000"
+    assert path.read_text().splitlines()[4] == "3,cluster,,,0,0,0.0000"
+    read = read_assignment(path, CATEGORIES)
+    for name in ("class_columns", "counts", "sizes"):
+        np.testing.assert_array_equal(getattr(read, name), getattr(assignment, name))
+    assert read.num_known == 1
+    reordered = read_assignment(path, CATEGORIES[::-1])
+    assert reordered.class_columns.tolist() == [0, 2, 1, UNMAPPED]
+
+
+def test_bad_assignment_files_are_named(tmp_path: Path):
+    path = tmp_path / "assignment.csv"
+    with pytest.raises(UserError, match=r"assignment\.csv: cannot read"):
+        read_assignment(path, CATEGORIES)
+    write_assignment(path, columns_of(0, 1), CATEGORIES)
+    with pytest.raises(UserError, match="'20'"):
+        read_assignment(path, CATEGORIES[:1])
+    path.write_text("output,class\n1,2\n")
+    with pytest.raises(UserError, match="category_id"):
+        read_assignment(path, CATEGORIES)

@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rncdl.evaluation.clustering_scores import score_clustering
+
+
+def scores(clusters: list[int], classes: list[int]) -> tuple[float, float, float, float]:
+    result = score_clustering(np.array(clusters), np.array(classes))
+    assert result is not None
+    assert result.num_samples == len(clusters)
+    return result.accuracy, result.nmi, result.ari, result.purity
+
+
+def test_no_samples_have_no_scores():
+    none = np.zeros(0, dtype=np.int64)
+    assert score_clustering(none, none) is None
+
+
+def test_by_hand():
+    """Clusters aab, bbbc, c: of 28 pairs 1 + 3 agree, 3 + 6 share a cluster, 1 + 6 + 1 a class."""
+    clusters = [0, 0, 0, 1, 1, 1, 1, 2]
+    classes = [0, 0, 1, 1, 1, 1, 2, 2]
+    accuracy, nmi, ari, purity = scores(clusters, classes)
+    assert accuracy == pytest.approx(6 / 8)
+    assert purity == pytest.approx(6 / 8)
+    expected = 9 * 8 / 28
+    assert ari == pytest.approx((4 - expected) / (8.5 - expected))
+
+    def entropy(*counts: int) -> float:
+        shares = np.array(counts) / 8
+        return float(-(shares * np.log(shares)).sum())
+
+    rows, columns, joint = entropy(3, 4, 1), entropy(2, 4, 2), entropy(2, 1, 3, 1, 1)
+    assert nmi == pytest.approx(2 * (rows + columns - joint) / (rows + columns))
+
+
+def test_accuracy_is_one_to_one_and_purity_is_not():
+    accuracy, _, _, purity = scores([0, 0, 1, 1], [5, 5, 5, 5])
+    assert accuracy == 0.5
+    assert purity == 1.0
+
+
+def test_independent_labels():
+    _, nmi, ari, _ = scores([0, 0, 1, 1], [0, 1, 0, 1])
+    assert nmi == pytest.approx(0)
+    assert ari == pytest.approx(-0.5)
+
+
+@pytest.mark.parametrize("classes", [[3], [3, 3, 3], [1, 2, 3], [1, 1, 2, 9, 9]])
+def test_a_perfect_clustering_gives_one(classes):
+    renamed = [100 - label for label in classes]
+    assert scores(renamed, classes) == pytest.approx((1, 1, 1, 1))
+
+
+labels = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=40)
+
+
+@given(labels, st.permutations(range(5)))
+@settings(max_examples=50, deadline=None)
+def test_renaming_clusters_changes_nothing(pairs, names):
+    clusters, classes = (list(column) for column in zip(*pairs, strict=True))
+    renamed = [names[cluster] for cluster in clusters]
+    assert scores(renamed, classes) == pytest.approx(scores(clusters, classes))
+
+
+@given(labels)
+@settings(max_examples=50, deadline=None)
+def test_as_scikit_learn(pairs):
+    reference = pytest.importorskip("sklearn.metrics")
+    clusters, classes = (list(column) for column in zip(*pairs, strict=True))
+    _, nmi, ari, _ = scores(clusters, classes)
+    assert nmi == pytest.approx(reference.normalized_mutual_info_score(classes, clusters), abs=1e-9)
+    assert ari == pytest.approx(reference.adjusted_rand_score(classes, clusters), abs=1e-9)
