@@ -1,0 +1,1 @@
+"""Datasets: annotation files, images, views of them, and the drawn world."""

@@ -1,0 +1,111 @@
+"""Everything that is wrong with a dataset, and where."""
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from rncdl.data.annotation_file import AnnotationFile, FileImage, read_annotation_file
+from rncdl.data.annotation_rows import AnnotationRows, judge_annotations
+from rncdl.data.image_headers import Size, sizes_or_error
+from rncdl.data.image_paths import ImageFinder, list_images
+from rncdl.data.masks import to_rle
+from rncdl.data.problems import Problem, ProblemKind
+from rncdl.data.segmentations import Segmentations
+from rncdl.errors import UserError
+
+
+def find_problems(path: Path, images_dir: Path | None = None) -> list[Problem]:
+    """All problems of an annotation file, its masks and the headers of its images.
+
+    A folder is checked as the unlabelled images it holds. A file that is not COCO or LVIS JSON
+    at all raises UserError.
+    """
+    if path.is_dir():
+        paths = list_images(path)
+        return [
+            _unreadable(path, error)
+            for path, error in zip(paths, _read_headers(paths), strict=True)
+            if isinstance(error, UserError)
+        ]
+    file = read_annotation_file(path)
+    finder = ImageFinder(path, images_dir)
+    paths = [finder.find(image, index) for index, image in enumerate(file.images)]
+    sizes_on_disk = _read_headers(paths)
+    sizes = [_trusted_size(*pair) for pair in zip(file.images, sizes_on_disk, strict=True)]
+    rows = judge_annotations(
+        file,
+        heights=np.array([np.inf if size is None else size[0] for size in sizes]),
+        widths=np.array([np.inf if size is None else size[1] for size in sizes]),
+    )
+    return [
+        *_repeated_entries(file),
+        *_image_problems(file, paths, sizes_on_disk),
+        *(
+            rows.describe(kind, row)
+            for kind, found in rows.rows_by_problem.items()
+            for row in found.tolist()
+        ),
+        *_mask_problems(rows, sizes),
+    ]
+
+
+def _repeated_entries(file: AnnotationFile) -> Iterator[Problem]:
+    image_ids = [image.id for image in file.images]
+    category_ids = [category.id for category in file.categories]
+    names = [category.name for category in file.categories]
+    yield from _repeats(ProblemKind.DUPLICATE_IMAGE_ID, "images", image_ids)
+    yield from _repeats(ProblemKind.DUPLICATE_CATEGORY_ID, "categories", category_ids)
+    yield from _repeats(ProblemKind.DUPLICATE_CATEGORY_NAME, "categories", names)
+
+
+def _repeats(kind: ProblemKind, name: str, values: Iterable[int | str]) -> Iterator[Problem]:
+    """A problem for every entry whose value an earlier entry has."""
+    seen: set[int | str] = set()
+    for index, value in enumerate(values):
+        if value in seen:
+            yield Problem(kind, f"{name}[{index}]", repr(value))
+        seen.add(value)
+
+
+def _image_problems(
+    file: AnnotationFile, paths: list[Path], sizes_on_disk: list[tuple[Size, Size] | UserError]
+) -> Iterator[Problem]:
+    for image, path, found in zip(file.images, paths, sizes_on_disk, strict=True):
+        if isinstance(found, UserError):
+            yield _unreadable(path, found)
+        elif None not in (image.height, image.width) and (image.height, image.width) not in found:
+            (height, width), _ = found
+            value = f"{width} × {height}, not {image.width} × {image.height} (width × height)"
+            yield Problem(ProblemKind.WRONG_SIZE, str(path), value)
+
+
+def _unreadable(path: Path, error: UserError) -> Problem:
+    kind = ProblemKind.BROKEN_IMAGE if path.is_file() else ProblemKind.MISSING_IMAGE
+    return Problem(kind, str(path), str(error).removeprefix(f"{path}: "))
+
+
+def _mask_problems(rows: AnnotationRows, sizes: list[Size | None]) -> Iterator[Problem]:
+    masks = Segmentations.pack(annotation.segmentation for annotation in rows.annotations)
+    for row in rows.usable.tolist():
+        mask, size = masks[row], sizes[rows.image_index[row]]
+        if mask is None or size is None:
+            continue
+        try:
+            to_rle(mask, *size)
+        except UserError as error:
+            yield rows.describe(ProblemKind.BROKEN_MASK, row, value=str(error))
+
+
+def _read_headers(paths: list[Path]) -> list[tuple[Size, Size] | UserError]:
+    """For each image its upright and stored size, or why it cannot be read."""
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(sizes_or_error, paths))
+
+
+def _trusted_size(image: FileImage, on_disk: tuple[Size, Size] | UserError) -> Size | None:
+    """The size the annotations are meant for: the file's, else the upright image's."""
+    if image.height is not None and image.width is not None:
+        return image.height, image.width
+    return None if isinstance(on_disk, UserError) else on_disk[0]

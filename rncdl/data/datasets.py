@@ -1,0 +1,173 @@
+"""Datasets whose items are samples, ready for the network.
+
+Items are asked for by `(image_index, item_seed)`. Everything random about an item comes from its
+seed, so that it is the same whichever process loads it and whenever.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from rncdl.classes import KnownLabels
+from rncdl.data.images import read_image
+from rncdl.data.masks import decode_masks
+from rncdl.data.records import ImageRecord
+from rncdl.data.samples import Sample
+from rncdl.data.transforms import augment_sample, resize_sample
+from rncdl.errors import UserError
+
+ItemKey = tuple[int, int]
+"""(image_index, item_seed)"""
+
+
+@dataclass(frozen=True)
+class BadImage:
+    """What stands in the place of a sample that could not be loaded."""
+
+    path: str
+    reason: str
+
+
+class ImageReader:
+    """Reads images, and keeps decoded ones in memory while they fit.
+
+    The first ones stay: an epoch visits every image once, so that replacing the oldest would
+    replace each one just before its turn.
+    """
+
+    def __init__(self, cache_mb: int) -> None:
+        self._bytes_left = cache_mb * 2**20
+        self._kept: dict[Path, Tensor] = {}
+
+    def read(self, image: ImageRecord) -> Tensor:
+        """(3, H, W) uint8, the caller's own to change."""
+        kept = self._kept.get(image.path)
+        if kept is not None:
+            return kept.clone()
+        pixels = read_image(image.path, (image.height, image.width))
+        if pixels.nbytes <= self._bytes_left:
+            self._bytes_left -= pixels.nbytes
+            # A copy: torch moves what a worker hands over into shared memory, with an open file
+            # for each.
+            self._kept[image.path] = pixels.clone()
+        return pixels
+
+
+class LabelledImages(Dataset[Sample | BadImage]):
+    """Training samples: known classes only, randomly resized and flipped, crowds left out."""
+
+    def __init__(
+        self,
+        labels: KnownLabels,
+        *,
+        short_sides_px: Sequence[int],
+        long_side_px: int,
+        flip: float,
+        with_masks: bool,
+        on_bad_image: Literal["error", "skip"] = "error",
+        cache_mb: int = 0,
+    ) -> None:
+        self._labels = labels
+        self._short_sides_px = tuple(short_sides_px)
+        self._long_side_px = long_side_px
+        self._flip = flip
+        self._with_masks = with_masks
+        self._skips_bad_images = on_bad_image == "skip"
+        self._reader = ImageReader(cache_mb)
+
+    def __len__(self) -> int:
+        return len(self._labels.annotations.images)
+
+    def __getitem__(self, key: ItemKey) -> Sample | BadImage:
+        image_index, item_seed = key
+        image = self._labels.annotations.images[image_index]
+        try:
+            sample = self._load(image, image_index)
+        except UserError as error:
+            if self._skips_bad_images:
+                return BadImage(str(image.path), str(error))
+            raise
+        return augment_sample(
+            sample,
+            np.random.default_rng(item_seed),
+            short_sides_px=self._short_sides_px,
+            long_side_px=self._long_side_px,
+            flip=self._flip,
+        )
+
+    def _load(self, image: ImageRecord, image_index: int) -> Sample:
+        annotations = self._labels.annotations
+        all_rows = annotations.rows_of_image(image_index)
+        rows = np.arange(all_rows.start, all_rows.stop)[~annotations.is_crowd[all_rows]]
+        return Sample(
+            image=self._reader.read(image),
+            boxes_xyxy=torch.from_numpy(annotations.boxes_xyxy[rows].astype(np.float32)),
+            labels=torch.from_numpy(self._labels.labels[rows]),
+            masks=self._load_masks(image, rows) if self._with_masks else None,
+            image_index=image_index,
+            path=str(image.path),
+            original_size=(image.height, image.width),
+        )
+
+    def _load_masks(self, image: ImageRecord, rows: np.ndarray) -> Tensor:
+        segmentations = [self._labels.annotations.segmentations[row] for row in rows.tolist()]
+        given = [segmentation for segmentation in segmentations if segmentation is not None]
+        if len(given) < len(rows):
+            raise UserError(
+                f"{image.path}: {len(rows) - len(given)} of its {len(rows)} annotations have no "
+                "mask. Train without masks (detector.masks=off) or add them."
+            )
+        try:
+            return torch.from_numpy(decode_masks(given, image.height, image.width))
+        except UserError as error:
+            raise UserError(f"{image.path}: an annotation's {error}.") from error
+
+
+class PlainImages(Dataset[Sample | BadImage]):
+    """Images alone, resized in one fixed way: for evaluation and for unlabelled images."""
+
+    def __init__(
+        self,
+        images: Sequence[ImageRecord],
+        *,
+        short_side_px: int,
+        long_side_px: int,
+        on_bad_image: Literal["error", "skip"] = "error",
+        cache_mb: int = 0,
+    ) -> None:
+        self._images = images
+        self._short_side_px = short_side_px
+        self._long_side_px = long_side_px
+        self._skips_bad_images = on_bad_image == "skip"
+        self._reader = ImageReader(cache_mb)
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, key: ItemKey) -> Sample | BadImage:
+        image_index, _ = key
+        image = self._images[image_index]
+        try:
+            pixels = self._reader.read(image)
+        except UserError as error:
+            if self._skips_bad_images:
+                return BadImage(str(image.path), str(error))
+            raise
+        sample = Sample(
+            image=pixels,
+            boxes_xyxy=torch.zeros((0, 4)),
+            labels=torch.zeros(0, dtype=torch.int64),
+            masks=None,
+            image_index=image_index,
+            path=str(image.path),
+            original_size=(image.height, image.width),
+        )
+        return resize_sample(
+            sample, short_side_px=self._short_side_px, long_side_px=self._long_side_px
+        )
