@@ -14,23 +14,6 @@ from rncdl.errors import UserError
 _NAME = re.compile(r"step_(\d{8})\.pt")
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """`path` holds all of `content`, or, if anything goes wrong, what it held before."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise UserError(
-            f"{path}: cannot write ({error.strerror}); free space or choose another folder."
-        ) from error
-
-
 def save_checkpoint(folder: Path, step: int, state: Mapping[str, Any], *, keep: int) -> Path:
     """Save the state after `step` steps and delete all but the newest `keep` checkpoints."""
     path = folder / f"step_{step:08d}.pt"

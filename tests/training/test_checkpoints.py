@@ -4,12 +4,8 @@ import pytest
 import torch
 
 from rncdl.errors import UserError
-from rncdl.training.checkpoints import (
-    list_checkpoints,
-    load_checkpoint,
-    save_checkpoint,
-    write_atomically,
-)
+from rncdl.files import write_atomically
+from rncdl.training.checkpoints import list_checkpoints, load_checkpoint, save_checkpoint
 
 
 def test_an_absent_folder_has_no_checkpoints(tmp_path):

@@ -43,7 +43,7 @@ def test_precision_is_full_on_cpu_unless_asked():
 
 
 def test_a_steps_randomness_depends_on_seed_step_and_rank_alone():
-    draws = {}
+    draws: dict[tuple[int, int, int], list[float]] = {}
     for key in [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, 0)]:
         seed_step(key[0], step=key[1], rank=key[2])
         draws.setdefault(key, []).append(torch.rand(1).item())

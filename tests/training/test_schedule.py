@@ -5,11 +5,13 @@ import torch
 
 from rncdl.training.schedule import rate_at, set_rate
 
-PAPER = {"peak": 1e-2, "start": 1e-5, "end": 1e-3, "warmup_steps": 3000}
+
+def paper_rate(step: int) -> float:
+    return rate_at(step, 15_000, peak=1e-2, start=1e-5, end=1e-3, warmup_steps=3000, shape="cosine")
 
 
 def test_cosine_passes_through_the_papers_three_points():
-    rates = [rate_at(s, 15_000, shape="cosine", **PAPER) for s in range(15_000)]
+    rates = [paper_rate(step) for step in range(15_000)]
     assert rates[0] == pytest.approx(1e-5)
     assert rates[3000] == max(rates) == pytest.approx(1e-2)
     assert rates[-1] == min(rates[3000:]) == pytest.approx(1e-3)

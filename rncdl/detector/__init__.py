@@ -1,0 +1,1 @@
+"""The class-agnostic R-CNN: from an image to regions and their features."""

@@ -1,0 +1,66 @@
+"""Box arithmetic of the detector: anchors, offsets, clipping."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torchvision.models.detection._utils import BoxCoder
+
+ANCHOR_CODER = BoxCoder(weights=(1.0, 1.0, 1.0, 1.0))
+"""Offsets between anchors and boxes."""
+REGION_CODER = BoxCoder(weights=(10.0, 10.0, 5.0, 5.0))
+"""Offsets between proposals and boxes; the weights bring their spread near one."""
+
+AnchorOffset = Literal["corner", "centre"]
+
+
+def cell_anchors(size_px: float, ratios: Sequence[float]) -> Tensor:
+    """(A, 4) boxes of area `size_px`² around the origin, one per ratio height / width."""
+    ratio = torch.tensor(ratios, dtype=torch.float64)
+    width = size_px / ratio.sqrt()
+    height = width * ratio
+    return (torch.stack((-width, -height, width, height), 1) / 2).float()
+
+
+@lru_cache(maxsize=16)
+def pyramid_anchors(
+    shapes_hw: tuple[tuple[int, int], ...],
+    strides_px: tuple[int, ...],
+    *,
+    sizes_px: tuple[float, ...],
+    ratios: tuple[float, ...],
+    offset: AnchorOffset,
+    device: torch.device,
+) -> Tensor:
+    """(A, 4) anchors of all levels, the finest first, in the order level, row, column, ratio.
+
+    One shape, stride and size per level. Kept for the shapes asked for last.
+    """
+    shift = 0.5 if offset == "centre" else 0.0
+    levels = []
+    for (height, width), stride, size in zip(shapes_hw, strides_px, sizes_px, strict=True):
+        y = (torch.arange(height) + shift) * stride
+        x = (torch.arange(width) + shift) * stride
+        centre_y, centre_x = torch.meshgrid(y, x, indexing="ij")
+        centres = torch.stack((centre_x, centre_y, centre_x, centre_y), -1)
+        levels.append((centres[:, :, None] + cell_anchors(size, ratios)).reshape(-1, 4))
+    return torch.cat(levels).to(device)
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """The values, out of half precision where mixed precision put them there."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def clip_boxes(boxes_xyxy: Tensor, sizes_hw: Tensor) -> Tensor:
+    """The boxes (..., 4) cut at the borders of their images; `sizes_hw` (..., 2) broadcasts."""
+    limits = sizes_hw.flip(-1).to(boxes_xyxy.dtype).repeat_interleave(2, -1)
+    limits = limits[..., [0, 2, 1, 3]]
+    return torch.minimum(boxes_xyxy.clamp(min=0), limits)
+
+
+def has_area(boxes_xyxy: Tensor) -> Tensor:
+    """(...) bool: True where width and height are above zero (never for NaN)."""
+    return (boxes_xyxy[..., 2:] > boxes_xyxy[..., :2]).all(-1)

@@ -1,0 +1,212 @@
+"""From images to detections."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torchvision.ops import nms as suppress
+
+from rncdl.data.samples import Sample
+from rncdl.detector.boxes import has_area
+from rncdl.detector.model import Detector
+from rncdl.detector.pasting import paste_masks
+from rncdl.regions import Regions
+
+Classify = Callable[[Tensor], Tensor]
+"""Region features (R, F) to class probabilities (R, C), without a background."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way to read an image's regions: how they are classified, which outputs are wanted."""
+
+    classify: Classify
+    wanted: Tensor | None = None
+    """(C,) bool: only these outputs are detected; None: all"""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is kept of the regions."""
+
+    proposals_before_nms: int
+    """per level"""
+    proposals_after_nms: int
+    """per image"""
+    proposal_nms: float
+    min_score: float
+    nms: float
+    """per class"""
+    max_detections: int
+    """per image"""
+
+
+def known_probabilities(detector: Detector, features: Tensor) -> Tensor:
+    """(R, K) probabilities of the known classes; what is left to one is the background's."""
+    return detector.known_head(features).float().softmax(1)[:, :-1]
+
+
+@torch.no_grad()
+def detect(
+    detector: Detector, samples: Sequence[Sample], readings: Sequence[Reading], *, limits: Limits
+) -> list[list[Regions]]:
+    """For each reading, each image's detections, the best first, in pixels of the image on disk.
+
+    The detector is in evaluation mode; it looks at the images once for all readings.
+    Annotations of the samples are not looked at.
+    """
+    batch = detector.batch_images([sample.image for sample in samples])
+    maps = detector.feature_maps(batch)
+    proposals = detector.propose(
+        maps,
+        batch,
+        nms=limits.proposal_nms,
+        before_nms=limits.proposals_before_nms,
+        after_nms=limits.proposals_after_nms,
+    )
+    boxes = [proposal.boxes_xyxy for proposal in proposals]
+    counts = [len(b) for b in boxes]
+    features = detector.region_features(maps, boxes)
+    refined = detector.refine_boxes(features, boxes, batch.sizes_hw)
+    chosen = [
+        [
+            _choose(image_boxes, scores, wanted=reading.wanted, limits=limits)
+            for image_boxes, scores in zip(
+                refined, reading.classify(features).split(counts), strict=True
+            )
+        ]
+        for reading in readings
+    ]
+    used = [
+        torch.unique(torch.cat([of_reading[i].rows for of_reading in chosen]))
+        for i in range(len(samples))
+    ]
+    original = [
+        to_original_pixels(image_boxes, sample)
+        for image_boxes, sample in zip(refined, samples, strict=True)
+    ]
+    rles = _masks_by_row(detector, maps, refined, original, used=used, samples=samples)
+    return [
+        [
+            Regions(
+                boxes_xyxy=original[i][picked.rows],
+                scores=picked.scores,
+                labels=picked.labels,
+                objectness=proposals[i].objectness[picked.rows],
+                rles=None if rles is None else [rles[i][row] for row in picked.rows.tolist()],
+                within_cut=picked.within_cut,
+            )
+            for i, picked in enumerate(of_reading)
+        ]
+        for of_reading in chosen
+    ]
+
+
+def to_original_pixels(boxes_xyxy: Tensor, sample: Sample) -> Tensor:
+    """Boxes (R, 4) of the sample's image in the pixels of the image on disk."""
+    height, width = sample.original_size
+    scale_y, scale_x = height / sample.image.shape[1], width / sample.image.shape[2]
+    return boxes_xyxy * boxes_xyxy.new_tensor((scale_x, scale_y, scale_x, scale_y))
+
+
+@dataclass
+class _Chosen:
+    """Detections of one image: region, output, score, and whether the plain cut has it too."""
+
+    rows: Tensor
+    labels: Tensor
+    scores: Tensor
+    within_cut: Tensor
+
+
+def _choose(
+    boxes_xyxy: Tensor, scores: Tensor, *, wanted: Tensor | None, limits: Limits
+) -> _Chosen:
+    """The best detections of the wanted outputs, and which of them are among the best of all."""
+    usable = has_area(boxes_xyxy).nonzero().flatten()
+    boxes, scores = boxes_xyxy[usable], scores[usable]
+
+    def best(of_scores: Tensor) -> tuple[Tensor, Tensor]:
+        return best_detections(
+            boxes,
+            of_scores,
+            min_score=limits.min_score,
+            nms=limits.nms,
+            max_detections=limits.max_detections,
+        )
+
+    row, label = best(scores)
+    within_cut = torch.ones_like(row, dtype=torch.bool)
+    if wanted is not None and not bool(wanted.all()):
+        of_all = row * scores.shape[1] + label
+        row, label = best(scores * wanted.to(scores))
+        within_cut = torch.isin(row * scores.shape[1] + label, of_all)
+    return _Chosen(usable[row], label, scores[row, label], within_cut)
+
+
+def best_detections(
+    boxes_xyxy: Tensor, scores: Tensor, *, min_score: float, nms: float, max_detections: int
+) -> tuple[Tensor, Tensor]:
+    """Row and class (D,) of the best detections after NMS within each class, the best first.
+
+    `boxes_xyxy` (R, 4), `scores` (R, C); a detection's score is above `min_score`.
+    """
+    # Greedy NMS goes down the scores, so what it keeps of the best n candidates does not depend
+    # on the rest: n grows until enough are kept, and the millions below are never touched.
+    flat = scores.flatten()
+    count = 4 * max_detections
+    while True:
+        best, index = flat.topk(min(count, len(flat)))
+        index = index[best > min_score]
+        row, label = index // scores.shape[1], index % scores.shape[1]
+        kept = _suppress_within_class(boxes_xyxy[row], label, nms=nms)
+        if len(kept) >= max_detections or len(index) < count:
+            kept = kept[:max_detections].to(row.device)
+            return row[kept], label[kept]
+        count *= 4
+
+
+def _suppress_within_class(boxes_xyxy: Tensor, labels: Tensor, *, nms: float) -> Tensor:
+    """Positions kept of candidates sorted from the best.
+
+    Each class is moved to a place of its own: in double precision, for with thousands of
+    classes float32 would lose the pixels' fractions.
+    """
+    if not len(boxes_xyxy):
+        return labels
+    boxes = boxes_xyxy.cpu().double()
+    _, dense_labels = labels.cpu().unique(return_inverse=True)
+    shift = dense_labels * (boxes.max() + 1)
+    ranks = torch.arange(len(boxes), 0, -1, dtype=boxes.dtype)
+    return suppress(boxes + shift[:, None], ranks, nms)
+
+
+def _masks_by_row(
+    detector: Detector,
+    maps: Sequence[Tensor],
+    boxes: Sequence[Tensor],
+    original_boxes: Sequence[Tensor],
+    *,
+    used: Sequence[Tensor],
+    samples: Sequence[Sample],
+) -> list[dict[int, dict]] | None:
+    """Of each image, region -> its mask, for the regions in use; a region has one mask."""
+    if detector.mask_head is None:
+        return None
+    logits = detector.mask_logits(
+        maps, [image_boxes[rows] for image_boxes, rows in zip(boxes, used, strict=True)]
+    )
+    masks = logits.float().sigmoid().split([len(rows) for rows in used])
+    return [
+        dict(
+            zip(
+                rows.tolist(),
+                paste_masks(image_masks, image_boxes[rows], sample.original_size),
+                strict=True,
+            )
+        )
+        for rows, image_masks, image_boxes, sample in zip(
+            used, masks, original_boxes, samples, strict=True
+        )
+    ]

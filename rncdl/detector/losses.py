@@ -1,0 +1,241 @@
+"""The supervised losses: RPN, boxes, classes, masks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torchvision.models.detection._utils import BalancedPositiveNegativeSampler, Matcher
+from torchvision.ops import box_iou, roi_align
+
+from rncdl.data.samples import Sample
+from rncdl.detector.boxes import ANCHOR_CODER, REGION_CODER, at_least_float32
+from rncdl.detector.model import MASK_SIZE, Detector
+from rncdl.detector.proposals import AnchorScores, select_proposals
+
+UNMATCHED = -1
+"""Index of the annotation of a box that overlaps none enough."""
+
+
+class SupervisedStep(nn.Module):
+    """Losses of a batch as a module's forward, the form in which DDP can watch it."""
+
+    def __init__(self, detector: Detector) -> None:
+        super().__init__()
+        self.detector = detector
+
+    def forward(self, samples: Sequence[Sample]) -> dict[str, Tensor]:
+        """See `supervised_losses`."""
+        return supervised_losses(self.detector, samples)
+
+
+def supervised_losses(detector: Detector, samples: Sequence[Sample]) -> dict[str, Tensor]:
+    """The scalars rpn_objectness, rpn_box, box, class and, with a mask head, mask.
+
+    Images without annotations teach background.
+    """
+    settings = detector.settings
+    device = detector.device
+    batch = detector.batch_images([sample.image for sample in samples])
+    boxes = [sample.boxes_xyxy.to(device, non_blocking=True) for sample in samples]
+    labels = [sample.labels.to(device, non_blocking=True) for sample in samples]
+    maps = detector.feature_maps(batch)
+    scores = detector.score_anchors(maps)
+    rpn_objectness, rpn_box = anchor_losses(
+        scores,
+        boxes,
+        positive_iou=settings.rpn_positive_iou,
+        negative_iou=settings.rpn_negative_iou,
+        num_samples=settings.rpn_samples,
+        positive_share=settings.rpn_positive_share,
+    )
+    proposals = select_proposals(
+        scores,
+        batch.sizes_hw,
+        nms=settings.proposal_nms,
+        before_nms=settings.proposals_before_nms,
+        after_nms=settings.proposals_after_nms,
+    )
+    regions = [
+        sample_regions(
+            torch.cat((proposal.boxes_xyxy, truth)),
+            truth,
+            positive_iou=settings.roi_positive_iou,
+            num_samples=settings.roi_samples,
+            positive_share=settings.roi_positive_share,
+        )
+        for proposal, truth in zip(proposals, boxes, strict=True)
+    ]
+    features = detector.region_features(maps, [region.boxes_xyxy for region in regions])
+    class_loss, box_loss = region_losses(
+        at_least_float32(detector.known_head(features)),
+        at_least_float32(detector.box_regressor(features)),
+        regions=regions,
+        truth_boxes=boxes,
+        truth_labels=labels,
+    )
+    losses = {
+        "rpn_objectness": rpn_objectness,
+        "rpn_box": rpn_box,
+        "box": box_loss,
+        "class": class_loss,
+    }
+    if detector.mask_head is not None:
+        losses["mask"] = _mask_loss(detector, maps, regions=regions, samples=samples)
+    return losses
+
+
+def anchor_losses(
+    scores: AnchorScores,
+    truth_boxes: Sequence[Tensor],
+    *,
+    positive_iou: float,
+    negative_iou: float,
+    num_samples: int,
+    positive_share: float,
+) -> tuple[Tensor, Tensor]:
+    """The RPN's cross-entropy over sampled anchors and L1 over the positive ones.
+
+    Both are sums divided by `num_samples` times the number of images, so that an image with
+    few positives does not count for more.
+    """
+    matcher = Matcher(positive_iou, negative_iou, allow_low_quality_matches=True)
+    matches = [_match(matcher, truth, scores.anchors_xyxy) for truth in truth_boxes]
+    is_object = [(match >= 0).float().masked_fill_(match < UNMATCHED, -1) for match in matches]
+    sampler = BalancedPositiveNegativeSampler(num_samples, positive_share)
+    chosen_positive, chosen_negative = (torch.stack(chosen) for chosen in sampler(is_object))
+    image, anchor = chosen_positive.nonzero(as_tuple=True)
+    positive_logits = at_least_float32(scores.logits[image, anchor])
+    negative_logits = at_least_float32(scores.logits[chosen_negative.bool()])
+    objectness = (
+        functional.softplus(-positive_logits).sum() + functional.softplus(negative_logits).sum()
+    )
+    targets = ANCHOR_CODER.encode_single(
+        _matched_boxes(truth_boxes, torch.stack(matches), image, anchor),
+        scores.anchors_xyxy[anchor],
+    )
+    box = functional.l1_loss(
+        at_least_float32(scores.deltas[image, anchor]), targets, reduction="sum"
+    )
+    normaliser = num_samples * len(truth_boxes)
+    return objectness / normaliser, box / normaliser
+
+
+@dataclass
+class SampledRegions:
+    """The S regions of one image that a step learns from."""
+
+    boxes_xyxy: Tensor
+    """(S, 4)"""
+    matches: Tensor
+    """(S,) int64, the annotation each one covers, `UNMATCHED` for background"""
+
+
+@torch.no_grad()
+def sample_regions(
+    boxes_xyxy: Tensor,
+    truth_boxes: Tensor,
+    *,
+    positive_iou: float,
+    num_samples: int,
+    positive_share: float,
+) -> SampledRegions:
+    """At most `num_samples` of the boxes, at most `positive_share` of them on an annotation."""
+    matcher = Matcher(positive_iou, positive_iou, allow_low_quality_matches=False)
+    matches = _match(matcher, truth_boxes, boxes_xyxy)
+    sampler = BalancedPositiveNegativeSampler(num_samples, positive_share)
+    ([positive], [negative]) = sampler([(matches >= 0).long()])
+    rows = (positive | negative).nonzero().flatten()
+    return SampledRegions(boxes_xyxy[rows], matches[rows])
+
+
+def region_losses(
+    class_logits: Tensor,
+    box_deltas: Tensor,
+    *,
+    regions: Sequence[SampledRegions],
+    truth_boxes: Sequence[Tensor],
+    truth_labels: Sequence[Tensor],
+) -> tuple[Tensor, Tensor]:
+    """Mean cross-entropy over K + 1 classes, and L1 of the positives per sampled region.
+
+    `class_logits` (R, K + 1) with the background last, `box_deltas` (R, 4), both in the order
+    of the regions.
+    """
+    if not len(class_logits):
+        return class_logits.sum(), box_deltas.sum()
+    background = class_logits.shape[1] - 1
+    matches = torch.cat([region.matches for region in regions])
+    positive = (matches >= 0).nonzero().flatten()
+    row = matches[positive] + _offsets(regions, truth_boxes)[positive]
+    targets = torch.full_like(matches, background)
+    targets[positive] = torch.cat(list(truth_labels))[row]
+    class_loss = functional.cross_entropy(class_logits, targets)
+    boxes = torch.cat([region.boxes_xyxy for region in regions])[positive]
+    encoded = REGION_CODER.encode_single(torch.cat(list(truth_boxes))[row], boxes)
+    box_loss = functional.l1_loss(box_deltas[positive], encoded, reduction="sum")
+    return class_loss, box_loss / len(class_logits)
+
+
+@torch.no_grad()
+def crop_masks(masks: Tensor, boxes_xyxy: Tensor, *, mask_index: Tensor, size: int) -> Tensor:
+    """(P, size, size) float, 1 where mask `mask_index[p]` covers the cell of box p by half or more.
+
+    `masks` (n, H, W) bool, `boxes_xyxy` (P, 4) in their pixels, `mask_index` (P,).
+    """
+    used, position = mask_index.unique(return_inverse=True)
+    regions = torch.cat((position[:, None].to(boxes_xyxy.dtype), boxes_xyxy), 1)
+    cropped = roi_align(masks[used][:, None].to(boxes_xyxy.dtype), regions, size, aligned=True)
+    return (cropped[:, 0] >= 0.5).to(boxes_xyxy.dtype)
+
+
+def _mask_loss(
+    detector: Detector,
+    maps: Sequence[Tensor],
+    *,
+    regions: Sequence[SampledRegions],
+    samples: Sequence[Sample],
+) -> Tensor:
+    """Mean cross-entropy of the positives' mask pixels; images without masks are left out."""
+    assert detector.mask_head is not None
+    boxes, targets = [], []
+    for region, sample in zip(regions, samples, strict=True):
+        positive = region.matches >= 0
+        if sample.masks is None:
+            positive = torch.zeros_like(positive)
+        boxes.append(region.boxes_xyxy[positive])
+        if sample.masks is not None and len(boxes[-1]):
+            masks = sample.masks.to(detector.device, non_blocking=True)
+            targets.append(
+                crop_masks(masks, boxes[-1], mask_index=region.matches[positive], size=MASK_SIZE)
+            )
+    if not targets:
+        # Every parameter takes part in every step: DDP waits for each one's gradient.
+        return torch.stack([p.sum() for p in detector.mask_head.parameters()]).sum() * 0
+    logits = at_least_float32(detector.mask_logits(maps, boxes))
+    return functional.binary_cross_entropy_with_logits(logits, torch.cat(targets))
+
+
+def _match(matcher: Matcher, truth_boxes: Tensor, boxes_xyxy: Tensor) -> Tensor:
+    """(boxes,) index of each box's annotation; -1 none, -2 neither with nor without one."""
+    if not len(truth_boxes) or not len(boxes_xyxy):
+        return torch.full((len(boxes_xyxy),), UNMATCHED, device=boxes_xyxy.device)
+    return matcher(box_iou(truth_boxes, boxes_xyxy))
+
+
+def _matched_boxes(
+    truth_boxes: Sequence[Tensor], matches: Tensor, image: Tensor, box: Tensor
+) -> Tensor:
+    """The annotation of each pair (image, box); `matches` (B, boxes)."""
+    starts = torch.tensor([0] + [len(t) for t in truth_boxes[:-1]], device=box.device).cumsum(0)
+    return torch.cat(list(truth_boxes))[starts[image] + matches[image, box]]
+
+
+def _offsets(regions: Sequence[SampledRegions], truth_boxes: Sequence[Tensor]) -> Tensor:
+    """(R,) where the annotations of each region's image begin among those of the batch."""
+    starts, start = [], 0
+    for region, truth in zip(regions, truth_boxes, strict=True):
+        starts.append(torch.full_like(region.matches, start))
+        start += len(truth)
+    return torch.cat(starts)

@@ -1,0 +1,269 @@
+"""The run folder: the one place that knows every file of a run."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from rncdl.classes import ClassSplit
+from rncdl.config import Settings, dump_settings, load_settings
+from rncdl.data.datasets import BadImage
+from rncdl.errors import UserError
+from rncdl.files import write_atomically
+
+
+@dataclass(frozen=True)
+class TrainingInputs:
+    """The files a detector was trained on, as absolute paths."""
+
+    labelled: str
+    images: str | None = None
+    val: str | None = None
+    val_images: str | None = None
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Names, saves and loads the files of one run. Stages meet only here.
+
+    ```
+    settings.yaml          every setting, resolved
+    inputs.json            the files it was trained on
+    classes.json           the known classes, in output order
+    detector.safetensors   the trained detector
+    train/                 checkpoints, journal.jsonl, tensorboard
+    bank/                  region features of the pool
+    discoveries/NAME/      heads of one discovery: settings, checkpoints, journal, heads
+    skipped_images.jsonl   images passed over because they cannot be read
+    evaluations/NAME/      detections, assignments, report.json and report.md of one evaluation
+    ```
+    """
+
+    path: Path
+
+    @property
+    def settings_file(self) -> Path:
+        """Resolved settings."""
+        return self.path / "settings.yaml"
+
+    @property
+    def inputs_file(self) -> Path:
+        """Paths of the training files."""
+        return self.path / "inputs.json"
+
+    @property
+    def classes_file(self) -> Path:
+        """Known classes."""
+        return self.path / "classes.json"
+
+    @property
+    def detector_file(self) -> Path:
+        """Weights of the trained detector."""
+        return self.path / "detector.safetensors"
+
+    @property
+    def train_dir(self) -> Path:
+        """Checkpoints and journal of the supervised phase."""
+        return self.path / "train"
+
+    @property
+    def train_checkpoints(self) -> Path:
+        """Checkpoints of the supervised phase."""
+        return self.train_dir / "checkpoints"
+
+    @property
+    def train_journal(self) -> Path:
+        """Journal of the supervised phase."""
+        return self.train_dir / "journal.jsonl"
+
+    @property
+    def bank_dir(self) -> Path:
+        """Region features of the pool, shared by all discoveries of the run."""
+        return self.path / "bank"
+
+    def discovery(self, name: str) -> "DiscoveryFolder":
+        """The folder of one discovery."""
+        return DiscoveryFolder(self.path / "discoveries" / name)
+
+    def discovery_names(self) -> list[str]:
+        """Finished discoveries, the oldest first."""
+        found = sorted((self.path / "discoveries").glob("*/heads.safetensors"), key=_written_at)
+        return [path.parent.name for path in found]
+
+    @property
+    def skipped_images_file(self) -> Path:
+        """Images that could not be read (data.on_bad_image=skip)."""
+        return self.path / "skipped_images.jsonl"
+
+    def evaluation(self, val_name: str, discovery: str | None) -> "EvaluationFolder":
+        """The folder of one evaluation: of the detector as trained, or of a discovery."""
+        return EvaluationFolder(self.path / "evaluations" / f"{val_name}_{discovery or 'trained'}")
+
+    @property
+    def exists(self) -> bool:
+        """True once a run has begun here."""
+        return self.settings_file.is_file()
+
+    def begin(self, settings: Settings, inputs: TrainingInputs | None, split: ClassSplit) -> None:
+        """Write what a run starts from; a folder that already holds a run is refused."""
+        if self.exists:
+            raise UserError(
+                f"{self.path} already holds a run: continue it with --resume, "
+                "or choose another --run."
+            )
+        if inputs is not None:
+            write_atomically(self.inputs_file, json.dumps(asdict(inputs), indent=2).encode())
+        write_atomically(self.classes_file, json.dumps({"known": split.known}, indent=2).encode())
+        write_atomically(self.settings_file, dump_settings(settings).encode())
+
+    def settings(self) -> Settings:
+        """The settings the run was begun with."""
+        return load_settings(self._needed(self.settings_file, "begin one with `rncdl train`"))
+
+    def inputs(self) -> TrainingInputs:
+        """The files the run was trained on."""
+        path = self._needed(self.inputs_file, "an imported run has no training files to go back to")
+        return TrainingInputs(**json.loads(path.read_text("utf-8")))
+
+    def split(self) -> ClassSplit:
+        """The known classes of the run."""
+        path = self._needed(self.classes_file, "begin a run with `rncdl train`")
+        return ClassSplit(tuple(json.loads(path.read_text("utf-8"))["known"]))
+
+    def save_detector(self, state: Mapping[str, Tensor], *, has_masks: bool) -> None:
+        """Save the trained detector's weights."""
+        _save_tensors(self.detector_file, state, {"has_masks": str(has_masks)})
+
+    def load_detector(self) -> tuple[dict[str, Tensor], bool]:
+        """Weights of the trained detector, and whether it has a mask head."""
+        path = self._needed(self.detector_file, "train it to the end with `rncdl train --resume`")
+        state, metadata = _load_tensors(path)
+        return state, metadata.get("has_masks") == "True"
+
+    def record_skipped_images(self, bad_images: Sequence[BadImage]) -> None:
+        """Note images that were passed over, each with its reason, one JSON object a line."""
+        if not bad_images:
+            return
+        # Opened for appending: processes may write at the same time, a line at once.
+        with self.skipped_images_file.open("a", encoding="utf-8") as file:
+            for bad in bad_images:
+                file.write(json.dumps(asdict(bad)) + "\n")
+
+    def _needed(self, path: Path, fix: str) -> Path:
+        if not path.is_file():
+            raise UserError(f"{self.path}: no {path.name} in this run folder; {fix}.")
+        return path
+
+
+@dataclass(frozen=True)
+class DiscoveryFolder:
+    """Names, saves and loads the files of one discovery: settings, inputs, journal, heads.
+
+    `detector.safetensors` is there only when an ablation trained the detector too.
+    """
+
+    path: Path
+
+    @property
+    def settings_file(self) -> Path:
+        """Resolved settings."""
+        return self.path / "settings.yaml"
+
+    @property
+    def heads_file(self) -> Path:
+        """The trained heads."""
+        return self.path / "heads.safetensors"
+
+    @property
+    def detector_file(self) -> Path:
+        """The detector, where discovery changed it."""
+        return self.path / "detector.safetensors"
+
+    @property
+    def journal(self) -> Path:
+        """Journal of the discovery phase."""
+        return self.path / "journal.jsonl"
+
+    @property
+    def exists(self) -> bool:
+        """True once this discovery has begun."""
+        return self.settings_file.is_file()
+
+    def begin(self, settings: Settings) -> None:
+        """Write what a discovery starts from."""
+        write_atomically(self.settings_file, dump_settings(settings).encode())
+
+    def settings(self) -> Settings:
+        """The settings the discovery was begun with."""
+        if not self.exists:
+            raise UserError(f"{self.path}: no discovery here; begin one with `rncdl discover`.")
+        return load_settings(self.settings_file)
+
+    def save_heads(self, state: Mapping[str, Tensor]) -> None:
+        """Save the trained heads."""
+        _save_tensors(self.heads_file, state, {})
+
+    def load_heads(self) -> dict[str, Tensor]:
+        """Weights of the trained heads."""
+        if not self.heads_file.is_file():
+            raise UserError(f"{self.path}: not finished; go on with `rncdl discover --resume`.")
+        return _load_tensors(self.heads_file)[0]
+
+    def save_detector(self, state: Mapping[str, Tensor]) -> None:
+        """Save a detector that discovery trained too."""
+        _save_tensors(self.detector_file, state, {})
+
+    def load_detector(self) -> dict[str, Tensor] | None:
+        """The detector that discovery trained too, where there is one."""
+        return _load_tensors(self.detector_file)[0] if self.detector_file.is_file() else None
+
+
+@dataclass(frozen=True)
+class EvaluationFolder:
+    """Names the files of one evaluation."""
+
+    path: Path
+
+    @property
+    def report_json(self) -> Path:
+        """Every number."""
+        return self.path / "report.json"
+
+    @property
+    def report_md(self) -> Path:
+        """The tables for people."""
+        return self.path / "report.md"
+
+    def predictions(self, reading: str) -> Path:
+        """Detections of one reading of the images, a COCO-results file."""
+        return self.path / f"predictions_{reading}.json"
+
+    def assignment(self, reading: str) -> Path:
+        """Which class each output stands for."""
+        return self.path / f"assignment_{reading}.csv"
+
+    def classes(self, reading: str) -> Path:
+        """AP class by class."""
+        return self.path / f"classes_{reading}.csv"
+
+
+def _save_tensors(path: Path, state: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
+    tensors = {key: value.detach().cpu().contiguous() for key, value in state.items()}
+    write_atomically(path, safetensors.torch.save(tensors, metadata))
+
+
+def _load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            names = list(file.keys())
+            return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
+    except safetensors.SafetensorError as error:
+        raise UserError(f"{path}: damaged ({error}); make it again.") from error
+
+
+def _written_at(path: Path) -> float:
+    return path.stat().st_mtime

@@ -1,0 +1,169 @@
+from functools import partial
+
+import pytest
+import torch
+from pycocotools import mask as run_lengths
+from torch import Tensor
+from torchvision.ops import box_iou
+
+from rncdl.config import DetectorSettings
+from rncdl.data.samples import Sample
+from rncdl.detector.inference import Limits, Reading, best_detections, detect, known_probabilities
+from rncdl.detector.model import Detector
+from rncdl.detector.proposals import Proposals
+from rncdl.regions import Regions
+from tests.detector.conftest import rectangle_sample
+
+
+def brute_force(
+    boxes: Tensor, scores: Tensor, *, min_score: float, nms: float, max_detections: int
+) -> list[tuple[int, int]]:
+    """Every (row, class) above `min_score` in turn, class by class."""
+    overlap = box_iou(boxes, boxes)
+    kept: list[tuple[int, int]] = []
+    for label in range(scores.shape[1]):
+        of_class: list[int] = []
+        for row in scores[:, label].argsort(descending=True).tolist():
+            if scores[row, label] > min_score and all(overlap[row, o] <= nms for o in of_class):
+                of_class.append(row)
+        kept += [(row, label) for row in of_class]
+    kept.sort(key=lambda pair: -scores[pair].item())
+    return kept[:max_detections]
+
+
+def crowded(seed: int, num_boxes: int, num_classes: int) -> tuple[Tensor, Tensor]:
+    """Boxes in a few heaps, so that NMS removes most, with scores that are all different."""
+    generator = torch.Generator().manual_seed(seed)
+    heaps = torch.tensor([[0.0, 0, 50, 50], [400, 300, 480, 420], [900, 20, 1300, 700]])
+    boxes = heaps.repeat(num_boxes, 1)[:num_boxes]
+    boxes = boxes + torch.rand(num_boxes, 4, generator=generator) * 20
+    logits = torch.randn(num_boxes, num_classes, generator=generator) * 2
+    return boxes, logits.softmax(1)
+
+
+@pytest.mark.parametrize("max_detections", [1, 5, 40, 1000])
+@pytest.mark.parametrize("min_score", [0.0, 1e-2, 0.9999])
+def test_best_detections_equal_brute_force(max_detections: int, min_score: float) -> None:
+    for seed in range(3):
+        boxes, scores = crowded(seed, 60, 7)
+        row, label = best_detections(
+            boxes, scores, min_score=min_score, nms=0.5, max_detections=max_detections
+        )
+        expected = brute_force(
+            boxes, scores, min_score=min_score, nms=0.5, max_detections=max_detections
+        )
+        assert list(zip(row.tolist(), label.tolist(), strict=True)) == expected
+
+
+def test_no_regions_no_detections() -> None:
+    for num_classes in (0, 4):
+        row, label = best_detections(
+            torch.zeros(0, 4), torch.zeros(0, num_classes), min_score=0, nms=0.5, max_detections=9
+        )
+        assert row.tolist() == label.tolist() == []
+
+
+def test_thousands_of_classes_keep_the_fractions_of_pixels() -> None:
+    """Two boxes with an IoU just under the threshold survive in every one of 2000 classes."""
+    boxes = torch.tensor([[1000.0, 1000, 1001, 1001], [1000.34, 1000, 1001.34, 1001]])
+    assert 0.49 < box_iou(boxes, boxes)[0, 1] < 0.5
+    scores = torch.linspace(0.1, 0.9, 4000).view(2, 2000)
+    row, label = best_detections(boxes, scores, min_score=1e-4, nms=0.5, max_detections=5000)
+    assert row.tolist() == [1] * 2000 + [0] * 2000
+    assert label.tolist() == list(range(1999, -1, -1)) * 2
+
+
+@pytest.fixture(scope="module")
+def detector(tiny_settings: DetectorSettings) -> Detector:
+    torch.manual_seed(0)
+    return Detector(tiny_settings, 3, masks=True).eval()
+
+
+LIMITS = Limits(
+    proposals_before_nms=50,
+    proposals_after_nms=20,
+    proposal_nms=0.7,
+    min_score=1e-4,
+    nms=0.5,
+    max_detections=10,
+)
+
+
+def known_reading(detector: Detector, wanted: Tensor | None = None) -> Reading:
+    return Reading(partial(known_probabilities, detector), wanted)
+
+
+def run(detector: Detector, samples: list[Sample]) -> list[Regions]:
+    (regions,) = detect(detector, samples, [known_reading(detector)], limits=LIMITS)
+    return regions
+
+
+def test_known_probabilities_leave_the_background_out(detector: Detector) -> None:
+    features = torch.randn(4, 64)
+    probabilities = known_probabilities(detector, features)
+    full = detector.known_head(features).softmax(1)
+    torch.testing.assert_close(probabilities, full[:, :3])
+    assert (probabilities.sum(1) < 1).all()
+
+
+def test_detections_are_sorted_and_in_the_pixels_of_the_image_on_disk(detector: Detector) -> None:
+    sample = rectangle_sample([[8, 8, 40, 48]], [1])
+    (small,) = run(detector, [sample])
+    sample.original_size = (192, 128)
+    (large,) = run(detector, [sample])
+    assert len(small) == 10
+    torch.testing.assert_close(large.boxes_xyxy, small.boxes_xyxy * torch.tensor([2.0, 3, 2, 3]))
+    assert small.scores is not None
+    assert small.labels is not None
+    assert small.rles is not None
+    assert large.rles is not None
+    assert torch.equal(small.scores, small.scores.sort(descending=True).values)
+    assert set(small.labels.tolist()) <= {0, 1, 2}
+    for rle, box in zip(large.rles, large.boxes_xyxy, strict=True):
+        assert rle["size"] == [192, 128]
+        x, y, width, height = run_lengths.toBbox(rle).tolist()
+        if width and height:
+            assert x >= box[0] - 1
+            assert y >= box[1] - 1
+            assert x + width <= box[2] + 1
+            assert y + height <= box[3] + 1
+
+
+def test_images_of_a_batch_get_their_own_detections(detector: Detector) -> None:
+    samples = [rectangle_sample([[8, 8, 40, 48]], [0]), rectangle_sample([[30, 2, 60, 60]], [1])]
+    together = run(detector, samples)
+    for sample, regions in zip(samples, together, strict=True):
+        (alone,) = run(detector, [sample])
+        torch.testing.assert_close(regions.boxes_xyxy, alone.boxes_xyxy, rtol=1e-3, atol=1e-2)
+
+
+def test_unwanted_outputs_leave_their_places_to_others(detector: Detector) -> None:
+    samples = [rectangle_sample([[8, 8, 40, 48]], [0])]
+    wanted = torch.tensor([False, True, True])
+    readings = [known_reading(detector), known_reading(detector, wanted)]
+    [every], [some] = detect(detector, samples, readings, limits=LIMITS)
+    assert every.labels is not None
+    assert some.labels is not None
+    assert some.within_cut is not None
+    assert (every.labels == 0).any()
+    assert not (some.labels == 0).any()
+    assert len(some) == 10
+    assert some.within_cut.sum() == (every.labels != 0).sum()
+
+
+def test_an_image_without_proposals_has_no_detections(
+    detector: Detector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = Proposals(torch.zeros(0, 4), torch.zeros(0))
+    monkeypatch.setattr(Detector, "propose", lambda *_, **__: [nothing])
+    (regions,) = run(detector, [rectangle_sample([], [])])
+    assert len(regions) == 0
+    assert regions.rles == []
+
+
+def test_a_detector_without_masks_gives_boxes_alone(tiny_settings: DetectorSettings) -> None:
+    (regions,) = run(
+        Detector(tiny_settings, 3, masks=False).eval(), [rectangle_sample([[8, 8, 40, 48]], [0])]
+    )
+    assert len(regions) == 10
+    assert regions.rles is None
