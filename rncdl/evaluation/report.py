@@ -13,7 +13,7 @@ from rncdl.evaluation.average_precision import APResult
 from rncdl.evaluation.clustering_scores import ClusteringScores
 from rncdl.evaluation.recall import ProposalRecall, RecallResult
 from rncdl.evaluation.tables import ap_markdown, ap_table, markdown_table
-from rncdl.training.checkpoints import write_atomically
+from rncdl.files import write_atomically
 
 GROUPS = ("known", "novel", "all")
 _KIND_NAMES = {"bbox": "boxes", "segm": "masks"}

@@ -1,0 +1,277 @@
+"""Arguments of every command; the work is in `stages`.
+
+Stages are imported when a command runs, so that `--help` answers at once.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rncdl.version import __version__
+
+app = typer.Typer(
+    name="rncdl",
+    help="Train a detector on the classes you labelled; discover and detect those you did not.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+prepare_app = typer.Typer(help="Make or check datasets.", no_args_is_help=True)
+app.add_typer(prepare_app, name="prepare")
+
+RunOption = Annotated[Path, typer.Option("--run", "-R", help="The run folder.")]
+ImagesOption = Annotated[
+    Path | None, typer.Option("--images", help="Image folder, if not relative to the json.")
+]
+PresetOption = Annotated[
+    str | None,
+    typer.Option("--preset", help="A built-in preset (see `rncdl info`) or a YAML file."),
+]
+OverridesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Settings to change, e.g. train.batch_size=8 (all of them: `rncdl settings`).",
+        show_default=False,
+    ),
+]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rncdl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Train a detector on the classes you labelled; discover and detect those you did not."""
+
+
+@app.command()
+def info() -> None:
+    """Show versions, devices and presets."""
+    from rncdl.stages.info import show_info
+
+    show_info()
+
+
+@app.command()
+def settings(preset: PresetOption = None, overrides: OverridesArgument = None) -> None:
+    """Print every setting, as a preset and overrides leave it."""
+    from rncdl.config import dump_settings, resolve_settings
+
+    typer.echo(dump_settings(resolve_settings(preset, overrides or [])), nl=False)
+
+
+@prepare_app.command("shapes")
+def shapes(
+    out: Annotated[Path, typer.Argument(help="Folder to draw into.")],
+    classes: Annotated[int, typer.Option(min=2, max=1000, help="Classes in all.")] = 20,
+    known: Annotated[int, typer.Option(min=1, help="Of which known.")] = 8,
+    size: Annotated[int, typer.Option(min=32, help="Image side in pixels.")] = 128,
+    labelled: Annotated[int, typer.Option(min=1, help="Labelled training images.")] = 1200,
+    unlabelled: Annotated[int, typer.Option(min=0, help="Unlabelled training images.")] = 1200,
+    val: Annotated[int, typer.Option(min=1, help="Validation images.")] = 300,
+    imbalance: Annotated[
+        float, typer.Option(min=1.0, help="The most frequent class over the rarest.")
+    ] = 10.0,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same bytes.")] = 0,
+) -> None:
+    """Draw a world of textured shapes: a dataset made by code, with exact boxes and masks."""
+    from rncdl.stages.prepare import prepare_shapes
+
+    prepare_shapes(
+        out,
+        num_classes=classes,
+        num_known=known,
+        image_px=size,
+        num_labelled=labelled,
+        num_unlabelled=unlabelled,
+        num_val=val,
+        imbalance=imbalance,
+        seed=seed,
+    )
+
+
+@prepare_app.command("check")
+def check(
+    file: Annotated[Path, typer.Argument(help="A COCO or LVIS json, or a folder of images.")],
+    images: ImagesOption = None,
+) -> None:
+    """List what is wrong with a dataset file, and where. Exit code 1 if anything is."""
+    from rncdl.stages.prepare import check_dataset
+
+    raise typer.Exit(check_dataset(file, images))
+
+
+@app.command()
+def train(
+    run: RunOption,
+    labelled: Annotated[
+        Path | None, typer.Option("--labelled", help="COCO or LVIS json of the known classes.")
+    ] = None,
+    images: ImagesOption = None,
+    known: Annotated[
+        str | None,
+        typer.Option(
+            "--known",
+            help="Known classes: names with commas, or a file with one per line. "
+            "Default: those that have annotations in the labelled json.",
+        ),
+    ] = None,
+    val: Annotated[
+        Path | None, typer.Option("--val", help="Json to evaluate on (train.evaluate_every).")
+    ] = None,
+    val_images: Annotated[
+        Path | None, typer.Option("--val-images", help="Image folder of --val.")
+    ] = None,
+    preset: PresetOption = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue this run from its newest checkpoint.")
+    ] = False,
+    overrides: OverridesArgument = None,
+) -> None:
+    """Train the detector on the known classes.
+
+    On several GPUs: torchrun --nproc-per-node 4 -m rncdl train -R DIR ...
+    (-R, since torchrun would take --run for an option of its own.)
+    """
+    from rncdl.stages.train import begin_training, resume_training
+
+    if resume:
+        resume_training(run, overrides or [])
+    elif labelled is None:
+        raise typer.BadParameter("give --labelled JSON to begin a run, or --resume to continue one")
+    else:
+        begin_training(
+            run,
+            labelled,
+            images=images,
+            known=known,
+            val=val,
+            val_images=val_images,
+            preset=preset,
+            overrides=overrides or [],
+        )
+
+
+@app.command()
+def discover(
+    run: RunOption,
+    unlabelled: Annotated[
+        list[Path] | None,
+        typer.Option("--unlabelled", help="Folder of images or a json; may be given repeatedly."),
+    ] = None,
+    unlabelled_images: Annotated[
+        Path | None, typer.Option("--unlabelled-images", help="Image folder of --unlabelled jsons.")
+    ] = None,
+    labelled: Annotated[
+        Path | None,
+        typer.Option("--labelled", help="Labelled json, if not the one the run was trained on."),
+    ] = None,
+    images: ImagesOption = None,
+    name: Annotated[
+        str, typer.Option("--name", help="A name for this discovery; a run may hold several.")
+    ] = "main",
+    preset: PresetOption = None,
+    online: Annotated[
+        bool, typer.Option("--online", help="Fresh views in each step, instead of the bank.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue this discovery.")] = False,
+    overrides: OverridesArgument = None,
+) -> None:
+    """Discover classes: train heads that tell known classes and new clusters apart.
+
+    Region features are extracted once into the run's bank and reused by every later discovery.
+    """
+    from rncdl.stages.discover import discover as run_discovery
+
+    run_discovery(
+        run,
+        unlabelled or [],
+        unlabelled_images=unlabelled_images,
+        labelled=labelled,
+        images=images,
+        name=name,
+        preset=preset,
+        online=online,
+        resume=resume,
+        overrides=overrides or [],
+    )
+
+
+@app.command()
+def evaluate(
+    val: Annotated[Path, typer.Argument(help="COCO or LVIS json with all annotations.")],
+    run: Annotated[Path | None, typer.Option("--run", help="The run folder.")] = None,
+    images: ImagesOption = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="The discovery to evaluate; default: the newest finished one."),
+    ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option("--predictions", help="Evaluate this COCO-results json instead of a run."),
+    ] = None,
+    known: Annotated[
+        str | None, typer.Option("--known", help="With --predictions: the known classes.")
+    ] = None,
+    train_labels: Annotated[
+        Path | None,
+        typer.Option(
+            "--train-labels",
+            help="Fully labelled training json, for rare / common / frequent where VAL has none.",
+        ),
+    ] = None,
+    overrides: OverridesArgument = None,
+) -> None:
+    """Measure a run, or a file of predictions, on a validation file."""
+    from rncdl.stages import evaluate as stage
+
+    if (run is None) == (predictions is None):
+        raise typer.BadParameter("give either --run or --predictions")
+    if run is not None:
+        stage.evaluate(
+            run,
+            val,
+            images=images,
+            name=name,
+            train_labels=train_labels,
+            overrides=overrides or [],
+        )
+    elif predictions is not None:
+        stage.evaluate_predictions(
+            predictions,
+            val,
+            images=images,
+            known=known,
+            train_labels=train_labels,
+            overrides=overrides or [],
+        )
+
+
+@app.command("import")
+def import_checkpoint(
+    checkpoint: Annotated[
+        Path, typer.Argument(help="A Detectron2 checkpoint of the authors' code.")
+    ],
+    run: RunOption,
+    known: Annotated[
+        str,
+        typer.Option("--known", help="Known classes in output order: names, or a file of names."),
+    ],
+    preset: PresetOption = None,
+    overrides: OverridesArgument = None,
+) -> None:
+    """Turn the authors' supervised or discovery checkpoint into a run folder."""
+    from rncdl.stages.imports import import_checkpoint as run_import
+
+    run_import(checkpoint, run, known=known, preset=preset, overrides=overrides or [])

@@ -1,0 +1,1 @@
+"""The second phase: heads that tell known classes and clusters apart."""

@@ -1,0 +1,127 @@
+"""What each step of discovery learns from: read from the bank, or made on the spot."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rncdl.data.batches import TrainingBatches
+from rncdl.data.records import ImageRecord
+from rncdl.discovery.bank import Bank
+from rncdl.discovery.extraction import ExtractedRegions
+from rncdl.errors import UserError
+
+
+@dataclass
+class DiscoveryBatch:
+    """Features of one step in one process."""
+
+    views: tuple[Tensor, Tensor]
+    """(B, F) each: the same regions in two views"""
+    labelled: Tensor
+    """(L, F) regions that lie on annotations"""
+    labels: Tensor
+    """(L,) their known classes"""
+
+
+def batch_of_extracted(
+    pool: Sequence[ExtractedRegions], labelled: Sequence[ExtractedRegions]
+) -> DiscoveryBatch:
+    """A batch of freshly extracted images: two views of the pool's, one of the labelled ones."""
+    return DiscoveryBatch(
+        views=(
+            torch.cat([image.features[0] for image in pool]),
+            torch.cat([image.features[1] for image in pool]),
+        ),
+        labelled=torch.cat([image.matched_features[0] for image in labelled]),
+        labels=torch.cat([image.chosen.matched_labels for image in labelled]),
+    )
+
+
+class BankFeed:
+    """Batches from a finished bank, endlessly; the same for the same seed and step."""
+
+    def __init__(
+        self,
+        bank: Bank,
+        images: Sequence[ImageRecord],
+        *,
+        batch_images: int,
+        labelled_images: int,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        """batch_images, labelled_images: of one step, over all processes."""
+        self._bank = bank
+        self._counts = bank.counts()
+        self._matched_counts = bank.matched_counts()
+        if not (self._counts > 0).any():
+            raise UserError(f"{bank.folder}: no image of the pool has a region.")
+        self._images = images
+        self._batch_images, self._labelled_images = batch_images, labelled_images
+        self._seed, self._rank, self._world_size = seed, rank, world_size
+
+    def batches(self, start: int = 0) -> Iterator[DiscoveryBatch]:
+        """The batches from number `start` on."""
+        pool = self._keys(self._images, self._counts, size=self._batch_images, start=start, salt=0)
+        labelled = self._keys(
+            self._images[: self._bank.shape.num_labelled],
+            self._matched_counts,
+            size=self._labelled_images,
+            start=start,
+            salt=1,
+        )
+        for pool_keys, labelled_keys in zip(pool, labelled, strict=True):
+            yield self._read(pool_keys, labelled_keys)
+
+    def _keys(
+        self,
+        images: Sequence[ImageRecord],
+        counts: np.ndarray,
+        *,
+        size: int,
+        start: int,
+        salt: int,
+    ) -> Iterator[list[tuple[int, int]]]:
+        if not (counts > 0).any():
+            return itertools.repeat([])  # no labelled regions: every step has none
+        return iter(
+            TrainingBatches(
+                images,
+                batch_size=size,
+                seed=2 * self._seed + salt,
+                rank=self._rank,
+                world_size=self._world_size,
+                start_step=start,
+                group_by_aspect=False,
+                repeats=(counts > 0).astype(np.float64),
+            )
+        )
+
+    def _read(
+        self, pool_keys: list[tuple[int, int]], labelled_keys: list[tuple[int, int]]
+    ) -> DiscoveryBatch:
+        num_views = self._bank.shape.num_views
+        first, second = [], []
+        for index, seed in pool_keys:
+            view_a, view_b = np.random.default_rng(seed).choice(num_views, 2, replace=False)
+            count = int(self._counts[index])
+            first.append(self._bank.read(index, int(view_a), count=count))
+            second.append(self._bank.read(index, int(view_b), count=count))
+        features = [torch.zeros(0, self._bank.shape.num_features, dtype=torch.float16)]
+        labels = [torch.zeros(0, dtype=torch.int64)]
+        for index, seed in labelled_keys:
+            view = int(np.random.default_rng(seed).integers(num_views))
+            count = int(self._matched_counts[index])
+            image_features, image_labels = self._bank.read_matched(index, view, count=count)
+            features.append(image_features)
+            labels.append(image_labels)
+        return DiscoveryBatch(
+            views=(torch.cat(first).float(), torch.cat(second).float()),
+            labelled=torch.cat(features).float(),
+            labels=torch.cat(labels),
+        )

@@ -1,0 +1,44 @@
+"""What discovery minimises."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+def swapped_loss(
+    logits1: Tensor, logits2: Tensor, *, labels1: Tensor, labels2: Tensor, swap: bool = True
+) -> Tensor:
+    """Mean of the two views' cross-entropies, each taught by the other view's soft labels.
+
+    All (R, C); row r is the same region in both views. Without `swap` each view is taught by its
+    own labels. No regions: zero, with a gradient.
+    """
+    if swap:
+        labels1, labels2 = labels2, labels1
+    return 0.5 * (_soft_cross_entropy(logits1, labels1) + _soft_cross_entropy(logits2, labels2))
+
+
+def supervised_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy over all C outputs of labelled regions: `logits` (R, C), `labels` (R,).
+
+    No regions: zero, with a gradient.
+    """
+    if len(labels) == 0:
+        return logits.sum()
+    return functional.cross_entropy(logits, labels)
+
+
+def discovery_loss(
+    swapped: Sequence[Tensor], supervised: Sequence[Tensor], *, alpha: float
+) -> Tensor:
+    """Mean over the heads of `swapped + alpha * supervised`."""
+    heads = [ss + alpha * cls for ss, cls in zip(swapped, supervised, strict=True)]
+    return torch.stack(heads).mean()
+
+
+def _soft_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    if len(labels) == 0:
+        return logits.sum()
+    return functional.cross_entropy(logits, labels)

@@ -1,0 +1,80 @@
+"""Prior over the classes: how large a share of the regions each of them should get."""
+
+from typing import Literal
+
+import torch
+from torch import Generator, Tensor
+
+# Elements whose softmax is taken at once on a CPU: about what a core's cache holds.
+_BLOCK_ELEMENTS = 150_000
+
+
+def class_shares(
+    num_classes: int,
+    kind: Literal["lognormal", "uniform"],
+    *,
+    mean: float,
+    sigma: float,
+    num_regions: int,
+) -> Tensor:
+    """Shares (C,) float32 of the classes, from the largest to the smallest, summing to one.
+
+    `lognormal`: the quantiles at (i + 0.5) / C of the distribution whose logarithm has `mean` and
+    `sigma`, the same on every machine and in every run. The mean is a common factor, which the
+    normalisation removes unless a share meets the floor: every class gets at least one of the
+    `num_regions`, the others giving up in proportion. Where there are more classes than regions
+    that cannot be, and all shares are equal.
+    """
+    if kind == "uniform":
+        return torch.full((num_classes,), 1 / num_classes)
+    ranks = torch.arange(num_classes, dtype=torch.float64)
+    quantiles = 1 - (ranks + 0.5) / num_classes
+    shares = torch.exp(mean + sigma * torch.special.ndtri(quantiles))
+    return _raise_to_floor(shares / shares.sum(), 1 / max(num_classes, num_regions)).float()
+
+
+def _raise_to_floor(shares: Tensor, floor: float) -> Tensor:
+    """Shares, descending, with the small ones at `floor` and the rest scaled to sum to one."""
+    num_classes = len(shares)
+    num_scaled = torch.arange(1, num_classes + 1)
+    scale = (1 - floor * (num_classes - num_scaled)) / shares.cumsum(0)
+    kept = int((shares * scale > floor).sum())
+    raised = torch.full_like(shares, floor)
+    if kept:
+        raised[:kept] = shares[:kept] * scale[kept - 1]
+    return raised
+
+
+def order_shares(
+    shares: Tensor,
+    mass: Tensor,
+    *,
+    order: Literal["mass", "random", "fixed"],
+    generator: Generator | None = None,
+) -> Tensor:
+    """The shares (C,), which come in descending order, dealt to the classes.
+
+    `mass`: the class with the largest `mass` (C,) gets the largest share, and so on; `random`: a
+    permutation drawn from `generator` (on the CPU); `fixed`: class j gets share j.
+    """
+    shares = shares.to(mass.device)
+    if order == "mass":
+        return torch.empty_like(shares).scatter_(
+            0, mass.argsort(descending=True, stable=True), shares
+        )
+    if order == "random":
+        return shares[torch.randperm(len(shares), generator=generator).to(shares.device)]
+    return shares
+
+
+def class_mass(logits: Tensor) -> Tensor:
+    """Sum (C,) over the regions of the softmax of `logits` (M, C): what each class now holds."""
+    num_regions, num_classes = logits.shape
+    on_cpu = logits.device.type == "cpu"
+    block = max(1, _BLOCK_ELEMENTS // num_classes) if on_cpu else max(1, num_regions)
+    mass = logits.new_zeros(num_classes)
+    for rows in logits.split(block):
+        # A third of the time of softmax and sum, which pass over the block twice as often.
+        odds = (rows - rows.amax(1, keepdim=True)).exp_()
+        mass.addmv_(odds.T, odds.sum(1).reciprocal_())
+    return mass

@@ -1,0 +1,226 @@
+"""From images to detections, a batch at a time."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rncdl.config import PredictSettings, Settings
+from rncdl.data.batches import EvaluationBatches
+from rncdl.data.datasets import BadImage, PlainImages
+from rncdl.data.loading import BatchLoader
+from rncdl.data.records import AnnotationSet, ImageRecord
+from rncdl.data.samples import Sample
+from rncdl.detections import Detections
+from rncdl.detector.inference import (
+    Classify,
+    Limits,
+    Reading,
+    detect,
+    known_probabilities,
+    to_original_pixels,
+)
+from rncdl.detector.model import Detector
+from rncdl.discovery.heads import DiscoveryHeads
+from rncdl.regions import Regions
+from rncdl.training.processes import Processes, autocast, choose_precision
+from rncdl.training.progress import ProgressLine
+
+
+def classify_as_trained(detector: Detector) -> Classify:
+    """The supervised detector's own classification: K probabilities, less the background's."""
+    return partial(known_probabilities, detector)
+
+
+def classify_with_head(heads: DiscoveryHeads, head: int, *, score: str) -> Classify:
+    """K + N probabilities by one novel head; `foreground` weighs them by that of an object."""
+
+    def classify(features: Tensor) -> Tensor:
+        probabilities = heads.probabilities(features.float(), head)
+        if score == "foreground":
+            probabilities = probabilities * heads.foreground(features.float())[:, None]
+        return probabilities
+
+    return classify
+
+
+def classify_known_only(heads: DiscoveryHeads, *, score: str) -> Classify:
+    """K probabilities that sum to one: the clusters are not asked."""
+
+    def classify(features: Tensor) -> Tensor:
+        probabilities = heads.known(features.float()).softmax(1)
+        if score == "foreground":
+            probabilities = probabilities * heads.foreground(features.float())[:, None]
+        return probabilities
+
+    return classify
+
+
+def limits_of(predict: PredictSettings) -> Limits:
+    """What is kept of the regions, from the settings."""
+    return Limits(
+        proposals_before_nms=predict.proposals_before_nms,
+        proposals_after_nms=predict.proposals_after_nms,
+        proposal_nms=predict.proposal_nms,
+        min_score=predict.min_score,
+        nms=predict.nms,
+        max_detections=predict.max_detections,
+    )
+
+
+def load_samples(
+    images: Sequence[ImageRecord],
+    *,
+    settings: Settings,
+    processes: Processes,
+    title: str,
+    skipped: list[BadImage],
+) -> Iterator[list[Sample]]:
+    """This process's share of the images in batches, counted on the screen.
+
+    Images that cannot be read are added to `skipped` where the settings say so; otherwise they
+    are an error.
+    """
+    data = settings.data
+    dataset = PlainImages(
+        images,
+        short_side_px=data.eval_short_side_px,
+        long_side_px=data.long_side_px,
+        on_bad_image=data.on_bad_image,
+    )
+    batches = EvaluationBatches(
+        len(images),
+        batch_size=settings.predict.batch_size,
+        rank=processes.rank,
+        world_size=processes.count,
+    )
+    with ProgressLine(title, len(images), unit="images", shown=processes.is_main) as progress:
+        for batch in BatchLoader(dataset, batches, workers=data.workers):
+            skipped.extend(batch.bad_images)
+            if batch.samples:
+                yield batch.samples
+            progress.advance(processes.count * (len(batch.samples) + len(batch.bad_images)))
+
+
+def predict_images(
+    detector: Detector,
+    images: Sequence[ImageRecord],
+    readings: Sequence[Reading],
+    *,
+    settings: Settings,
+    processes: Processes,
+    skipped: list[BadImage],
+) -> Iterator[list[Detections]]:
+    """For each batch of this process's share of the images, the detections of each reading.
+
+    Their `category_ids` are output indices.
+    """
+    device = processes.device
+    precision = choose_precision(settings.train.precision, device)
+    limits = limits_of(settings.predict)
+    detector.to(device).eval()
+    for samples in load_samples(
+        images, settings=settings, processes=processes, title="predict", skipped=skipped
+    ):
+        with torch.inference_mode(), autocast(device, precision):
+            found = detect(detector, samples, readings, limits=limits)
+        records = [images[sample.image_index] for sample in samples]
+        yield [to_detections(of_reading, records) for of_reading in found]
+
+
+def to_detections(found: Sequence[Regions], images: Sequence[ImageRecord]) -> Detections:
+    """The regions of several images as columns; `category_ids` are output indices."""
+    parts = []
+    for regions, image in zip(found, images, strict=True):
+        assert regions.labels is not None
+        assert regions.scores is not None
+        assert regions.within_cut is not None
+        parts.append(
+            Detections(
+                image_ids=np.full(len(regions), image.id, dtype=np.int64),
+                category_ids=regions.labels.cpu().numpy(),
+                scores=regions.scores.float().cpu().numpy(),
+                boxes_xyxy=regions.boxes_xyxy.float().cpu().numpy(),
+                rles=regions.rles,
+                within_cut=regions.within_cut.cpu().numpy(),
+            )
+        )
+    return Detections.concatenate(parts)
+
+
+def look_at_annotations(
+    detector: Detector,
+    truth: AnnotationSet,
+    classifiers: Sequence[Classify],
+    *,
+    settings: Settings,
+    processes: Processes,
+    skipped: list[BadImage],
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """What the network makes of the annotated boxes, and where it would look by itself.
+
+    Returns for each classifier the best output (A,) of every annotation's box, -1 where its image
+    was skipped, and for each image its refined proposals (P, 4), best first. For evaluation only.
+    """
+    device = processes.device
+    precision = choose_precision(settings.train.precision, device)
+    limits = limits_of(settings.predict)
+    outputs = [np.full(len(truth.category_ids), -1, dtype=np.int64) for _ in classifiers]
+    proposals: dict[int, np.ndarray] = {}
+    detector.to(device).eval()
+    for samples in load_samples(
+        truth.images, settings=settings, processes=processes, title="look", skipped=skipped
+    ):
+        with torch.inference_mode(), autocast(device, precision):
+            batch = detector.batch_images([sample.image for sample in samples])
+            maps = detector.feature_maps(batch)
+            found = detector.propose(
+                maps,
+                batch,
+                nms=limits.proposal_nms,
+                before_nms=limits.proposals_before_nms,
+                after_nms=limits.proposals_after_nms,
+            )
+            boxes = [image.boxes_xyxy for image in found]
+            refined = detector.refine_boxes(
+                detector.region_features(maps, boxes), boxes, batch.sizes_hw
+            )
+            rows = [truth.rows_of_image(sample.image_index) for sample in samples]
+            truth_boxes = [
+                _to_sample_pixels(truth.boxes_xyxy[of_image], sample).to(device)
+                for of_image, sample in zip(rows, samples, strict=True)
+            ]
+            features = detector.region_features(maps, truth_boxes)
+            best = [classify(features).argmax(1).cpu().numpy() for classify in classifiers]
+        flat_rows = np.concatenate([np.arange(r.start, r.stop) for r in rows])
+        for column, values in zip(outputs, best, strict=True):
+            column[flat_rows] = values
+        for sample, image_boxes in zip(samples, refined, strict=True):
+            in_pixels = to_original_pixels(image_boxes, sample).float().cpu().numpy()
+            proposals[sample.image_index] = in_pixels
+    return _join_looks(outputs, proposals, num_images=len(truth.images), processes=processes)
+
+
+def _to_sample_pixels(boxes_xyxy: np.ndarray, sample: Sample) -> Tensor:
+    """Boxes (n, 4) of the image on disk in the pixels of the sample's image."""
+    height, width = sample.original_size
+    scale_y, scale_x = sample.image.shape[1] / height, sample.image.shape[2] / width
+    scale = torch.tensor((scale_x, scale_y, scale_x, scale_y))
+    return torch.from_numpy(boxes_xyxy.astype(np.float32)) * scale
+
+
+def _join_looks(
+    outputs: list[np.ndarray],
+    proposals: dict[int, np.ndarray],
+    *,
+    num_images: int,
+    processes: Processes,
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """All processes' shares together; an annotation nobody looked at keeps its -1."""
+    shares = processes.gather((outputs, proposals))
+    joined = [np.maximum.reduce(columns) for columns in zip(*(s[0] for s in shares), strict=True)]
+    of_image = {index: boxes for share in shares for index, boxes in share[1].items()}
+    nothing = np.zeros((0, 4), dtype=np.float32)
+    return joined, [of_image.get(index, nothing) for index in range(num_images)]

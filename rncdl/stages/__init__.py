@@ -1,0 +1,1 @@
+"""What each command does: a straight line of calls from files to files."""

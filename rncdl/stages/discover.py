@@ -1,0 +1,168 @@
+"""`rncdl discover`: the second phase."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from rncdl.config import Settings, resolve_settings
+from rncdl.data.annotations import load_images_or_annotations, without_labels
+from rncdl.data.records import ImageRecord
+from rncdl.data.viewed_images import Pool
+from rncdl.detector.model import Detector
+from rncdl.discovery.feeding import BankFeed
+from rncdl.discovery.filling import bank_origin, open_bank
+from rncdl.discovery.online import train_heads_online
+from rncdl.discovery.training import train_heads
+from rncdl.errors import UserError
+from rncdl.run_folder import DiscoveryFolder, RunFolder
+from rncdl.stages.loading import build_heads, load_dataset, load_detector
+from rncdl.stages.train import wants_masks
+from rncdl.training.processes import Processes, join_processes
+from rncdl.training.progress import say
+
+
+def discover(
+    run_path: Path,
+    unlabelled: Sequence[Path],
+    *,
+    unlabelled_images: Path | None,
+    labelled: Path | None,
+    images: Path | None,
+    name: str,
+    preset: str | None,
+    online: bool,
+    resume: bool,
+    overrides: Sequence[str],
+) -> None:
+    """Train the known and novel heads on the pool of labelled and unlabelled images."""
+    run = RunFolder(run_path)
+    folder = run.discovery(name)
+    _require_free(folder, resume=resume)
+    base = folder.settings() if resume else run.settings()
+    settings = resolve_settings(preset, overrides, base=base)
+    with join_processes(settings.device) as processes:
+        pool = load_pool(
+            run,
+            unlabelled,
+            unlabelled_images=unlabelled_images,
+            labelled=labelled,
+            images=images,
+            settings=settings,
+            shown=processes.is_main,
+        )
+        if processes.is_main and not folder.exists:
+            folder.begin(settings)
+        processes.wait_for_all()
+        detector = _starting_detector(run, settings, pool)
+        if online or settings.discover.single_phase or settings.discover.frozen != "all_but_heads":
+            _discover_online(folder, detector, pool, settings=settings, processes=processes)
+        else:
+            _discover_from_bank(run, folder, detector, pool, settings=settings, processes=processes)
+        if processes.is_main:
+            say(f"Heads: {folder.heads_file}")
+
+
+def load_pool(
+    run: RunFolder,
+    unlabelled: Sequence[Path],
+    *,
+    unlabelled_images: Path | None,
+    labelled: Path | None,
+    images: Path | None,
+    settings: Settings,
+    shown: bool,
+) -> Pool:
+    """The labelled images (the run's own unless others are named) and the unlabelled ones."""
+    if labelled is None:
+        inputs = run.inputs()
+        labelled = Path(inputs.labelled)
+        images = Path(inputs.images) if inputs.images else None
+    labels = run.split().keep_known(load_dataset(labelled, images, shown=shown))
+    records: list[ImageRecord] = []
+    for path in unlabelled:
+        loaded = load_images_or_annotations(
+            path, unlabelled_images, on_bad_image=settings.data.on_bad_image
+        )
+        records.extend(without_labels(loaded.annotations).images)
+    return Pool(labels, records)
+
+
+def _require_free(folder: DiscoveryFolder, *, resume: bool) -> None:
+    if folder.heads_file.is_file():
+        raise UserError(f"{folder.path}: this discovery is finished; choose another --name.")
+    if folder.exists and not resume:
+        raise UserError(
+            f"{folder.path}: already begun; continue it with --resume or choose another --name."
+        )
+
+
+def _starting_detector(run: RunFolder, settings: Settings, pool: Pool) -> Detector:
+    """The run's trained detector; an untrained one for the single-phase ablation."""
+    split = run.split()
+    if not settings.discover.single_phase:
+        return load_detector(run, settings, split)
+    torch.manual_seed(settings.seed)
+    masks = wants_masks(settings, pool.labels)
+    detector = Detector(settings.detector, split.num_known, masks=masks)
+    detector.load_backbone_weights()
+    return detector
+
+
+def _discover_from_bank(
+    run: RunFolder,
+    folder: DiscoveryFolder,
+    detector: Detector,
+    pool: Pool,
+    *,
+    settings: Settings,
+    processes: Processes,
+) -> None:
+    bank = open_bank(
+        run.bank_dir,
+        detector,
+        pool,
+        origin=bank_origin(run.detector_file, pool, settings),
+        settings=settings,
+        processes=processes,
+    )
+    feed = BankFeed(
+        bank,
+        pool.images,
+        batch_images=settings.discover.batch_images,
+        labelled_images=settings.discover.labelled_images,
+        seed=settings.seed,
+        rank=processes.rank,
+        world_size=processes.count,
+    )
+    torch.manual_seed(settings.seed)
+    heads = build_heads(detector, settings.discover)
+    train_heads(
+        heads,
+        feed,
+        settings=settings.discover,
+        seed=settings.seed,
+        folder=folder.path,
+        processes=processes,
+    )
+    if processes.is_main:
+        folder.save_heads(heads.state_dict())
+
+
+def _discover_online(
+    folder: DiscoveryFolder,
+    detector: Detector,
+    pool: Pool,
+    *,
+    settings: Settings,
+    processes: Processes,
+) -> None:
+    torch.manual_seed(settings.seed)
+    heads = build_heads(detector, settings.discover)
+    detector_changed = train_heads_online(
+        heads, detector, pool, settings=settings, folder=folder.path, processes=processes
+    )
+    if processes.is_main:
+        if detector_changed:
+            folder.save_detector(detector.state_dict())
+        folder.save_heads(heads.state_dict())

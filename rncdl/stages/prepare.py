@@ -1,0 +1,59 @@
+"""Making and checking datasets."""
+
+from pathlib import Path
+
+from rich.table import Table
+
+from rncdl.data.check import find_problems
+from rncdl.data.shapes.world import draw_world
+from rncdl.training.progress import ProgressLine, console, say
+
+MAX_ROWS = 200
+"""Problems shown one by one; more are only counted."""
+
+
+def prepare_shapes(
+    out: Path,
+    *,
+    num_classes: int,
+    num_known: int,
+    image_px: int,
+    num_labelled: int,
+    num_unlabelled: int,
+    num_val: int,
+    imbalance: float,
+    seed: int,
+) -> None:
+    """Draw the world into `out`."""
+    total = num_labelled + num_unlabelled + num_val
+    with ProgressLine("draw", total, unit="images") as progress:
+        draw_world(
+            out,
+            num_classes=num_classes,
+            num_known=num_known,
+            image_px=image_px,
+            num_labelled=num_labelled,
+            num_unlabelled=num_unlabelled,
+            num_val=num_val,
+            imbalance=imbalance,
+            seed=seed,
+            progress=lambda done, _: progress.advance_to(done),
+        )
+    say(f"{out}: labelled.json, unlabelled.json, val.json, oracle.json, images/")
+
+
+def check_dataset(path: Path, images: Path | None) -> int:
+    """Print what is wrong with a dataset as a table; 0 when nothing is, else 1."""
+    problems = find_problems(path, images)
+    if not problems:
+        say(f"{path}: nothing wrong.")
+        return 0
+    table = Table(title=f"{path}: {len(problems)} problems")
+    for column in ("problem", "where", "value", "what happens"):
+        table.add_column(column, overflow="fold")
+    for problem in problems[:MAX_ROWS]:
+        table.add_row(problem.kind, problem.where, problem.value, problem.consequence)
+    console.print(table)
+    if len(problems) > MAX_ROWS:
+        say(f"... and {len(problems) - MAX_ROWS} more")
+    return 1

@@ -1,0 +1,118 @@
+"""`rncdl train`: the supervised phase."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from rncdl.classes import ClassSplit, KnownLabels
+from rncdl.config import Settings, resolve_settings
+from rncdl.detector.model import Detector
+from rncdl.detector.training import train_detector
+from rncdl.errors import UserError
+from rncdl.run_folder import RunFolder, TrainingInputs
+from rncdl.stages.evaluate import known_scores
+from rncdl.stages.loading import load_dataset
+from rncdl.training.processes import Processes, join_processes
+from rncdl.training.progress import say
+
+
+def begin_training(
+    run_path: Path,
+    labelled: Path,
+    *,
+    images: Path | None,
+    known: str | None,
+    val: Path | None,
+    val_images: Path | None,
+    preset: str | None,
+    overrides: Sequence[str],
+) -> None:
+    """Begin a run: train the detector on the known classes of `labelled`."""
+    settings = resolve_settings(preset, overrides)
+    run = RunFolder(run_path)
+    with join_processes(settings.device) as processes:
+        annotations = load_dataset(labelled, images, shown=processes.is_main)
+        split = ClassSplit.from_names(known) if known else ClassSplit.from_labelled(annotations)
+        split.require_present(annotations)
+        inputs = TrainingInputs(
+            labelled=str(labelled.resolve()),
+            images=_resolved(images),
+            val=_resolved(val),
+            val_images=_resolved(val_images),
+        )
+        if processes.is_main:
+            run.begin(settings, inputs, split)
+        processes.wait_for_all()
+        _train(run, settings, split.keep_known(annotations), inputs, processes=processes)
+
+
+def resume_training(run_path: Path, overrides: Sequence[str]) -> None:
+    """Continue a run from its newest checkpoint."""
+    run = RunFolder(run_path)
+    settings = resolve_settings(base=run.settings(), overrides=overrides)
+    inputs, split = run.inputs(), run.split()
+    if run.detector_file.is_file():
+        say(f"{run.detector_file}: already trained to the end.")
+        return
+    with join_processes(settings.device) as processes:
+        annotations = load_dataset(
+            Path(inputs.labelled), _as_path(inputs.images), shown=processes.is_main
+        )
+        _train(run, settings, split.keep_known(annotations), inputs, processes=processes)
+
+
+def wants_masks(settings: Settings, labels: KnownLabels) -> bool:
+    """Whether a mask head is built: by the setting and by what the labels hold."""
+    wanted = settings.detector.masks
+    if wanted == "on" and not labels.annotations.has_masks:
+        raise UserError(
+            "detector.masks=on, but not every annotation of the labelled file has a mask; "
+            "use detector.masks=auto."
+        )
+    return wanted != "off" and labels.annotations.has_masks
+
+
+def _train(
+    run: RunFolder,
+    settings: Settings,
+    labels: KnownLabels,
+    inputs: TrainingInputs,
+    *,
+    processes: Processes,
+) -> None:
+    torch.manual_seed(settings.seed)
+    detector = Detector(
+        settings.detector, labels.split.num_known, masks=wants_masks(settings, labels)
+    )
+    detector.load_backbone_weights()
+    train_detector(
+        detector,
+        labels,
+        settings=settings,
+        run=run,
+        processes=processes,
+        validate=_validation(inputs, labels.split, settings=settings, processes=processes),
+    )
+    if processes.is_main:
+        say(f"Detector: {run.detector_file}")
+
+
+def _validation(
+    inputs: TrainingInputs, split: ClassSplit, *, settings: Settings, processes: Processes
+) -> Callable[[Detector], dict[str, float]] | None:
+    """A function that measures the known classes on the validation file, where there is one."""
+    if inputs.val is None:
+        return None
+    truth = load_dataset(Path(inputs.val), _as_path(inputs.val_images), shown=processes.is_main)
+    return lambda detector: known_scores(
+        detector, truth, split, settings=settings, processes=processes
+    )
+
+
+def _resolved(path: Path | None) -> str | None:
+    return None if path is None else str(path.resolve())
+
+
+def _as_path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)

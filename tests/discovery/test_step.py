@@ -1,0 +1,225 @@
+"""A whole step: what it teaches, what it touches and what it reports."""
+
+import copy
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rncdl.discovery.assignment import balance
+from rncdl.discovery.heads import DiscoveryHeads, KnownHead, NovelHead
+from rncdl.discovery.prior import class_mass, class_shares, order_shares
+from rncdl.discovery.step import Labelling, discovery_step, pseudo_labels
+
+F, K, N = 12, 3, 9
+
+
+def make_heads(num_clusters: tuple[int, ...] = (N,), **options: Any) -> DiscoveryHeads:
+    torch.manual_seed(0)
+    known = KnownHead.from_classifier(0.3 * torch.randn(K + 1, F), torch.zeros(K + 1))
+    sizes: dict[str, Any] = {"hidden_width": 32, "projection_width": 8} | options
+    return DiscoveryHeads(known, [NovelHead(F, n, **sizes) for n in num_clusters])
+
+
+def clustered_features(num_rows: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Features around K + N centres, always the same, and the centre of each."""
+    centres = 2 * torch.randn(K + N, F, generator=torch.Generator().manual_seed(99))
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(K + N, (num_rows,), generator=generator)
+    return centres[labels] + 0.2 * torch.randn(num_rows, F, generator=generator), labels
+
+
+def make_batch(*, batch: int = 40, memory: int = 300, labelled: int = 20) -> dict[str, Any]:
+    features, _ = clustered_features(batch)
+    remembered, _ = clustered_features(memory, seed=1)
+    matched, classes = clustered_features(labelled, seed=2)
+    return {
+        "views": (features, features + 0.1 * torch.randn_like(features)),
+        "memories": (remembered, remembered + 0.1 * torch.randn_like(remembered)),
+        "labelled": matched,
+        "labels": classes % K,
+    }
+
+
+def run_step(heads: DiscoveryHeads, batch: dict[str, Any], **changes: Any):
+    options: dict[str, Any] = {"labelling": Labelling(), "alpha": 0.5} | changes
+    return discovery_step(heads, **batch, **options)
+
+
+def test_no_regions_give_a_loss_of_zero_that_can_be_followed():
+    heads = make_heads()
+    loss, statistics, _ = run_step(heads, make_batch(batch=0, memory=0, labelled=0))
+    loss.backward()
+    assert loss.item() == 0
+    assert statistics.label_entropy == 0
+
+
+@pytest.mark.parametrize("labelled", [0, 1, 20])
+@pytest.mark.parametrize("memory", [0, 300])
+def test_the_step_reports_what_it_minimises(labelled, memory):
+    heads = make_heads((N, 4))
+    loss, statistics, starts = run_step(heads, make_batch(labelled=labelled, memory=memory))
+    total = statistics.swapped_loss + 0.5 * statistics.supervised_loss
+    assert loss.item() == pytest.approx(total, rel=1e-5)
+    assert (statistics.supervised_loss == 0) == (labelled == 0)
+    assert statistics.share_error <= 1e-3
+    assert [[len(start) for start in view] for view in starts] == [[K + N, K + 4]] * 2
+
+
+def test_alpha_weighs_the_supervised_term_from_zero_up():
+    batch = make_batch()
+    without, statistics, _ = run_step(make_heads(), batch, alpha=0.0)
+    double, _, _ = run_step(make_heads(), batch, alpha=2.0)
+    assert without.item() == pytest.approx(statistics.swapped_loss, rel=1e-5)
+    assert (double - without).item() == pytest.approx(2 * statistics.supervised_loss, rel=1e-4)
+
+
+def test_pseudo_labels_are_the_balanced_assignment_of_batch_and_memory():
+    heads, batch = make_heads(), make_batch()
+    rows = torch.cat([batch["views"][0], batch["memories"][0]])
+    with torch.no_grad():
+        logits = copy.deepcopy(heads).logits(rows)[0]  # training mode: the rows' own statistics
+    shares = class_shares(K + N, "lognormal", mean=1.0, sigma=0.5, num_regions=len(rows))
+    expected = balance(
+        logits,
+        order_shares(shares, class_mass(logits), order="mass"),
+        sharpness=10.0,
+        tolerance=1e-3,
+        max_rounds=500,
+    )
+    (made,) = pseudo_labels(
+        heads, batch["views"][0], batch["memories"][0], labelling=Labelling(), starts=[None], seed=0
+    )
+    torch.testing.assert_close(made.targets, expected.assignment[:40], atol=1e-3, rtol=1e-2)
+    used = (logits.softmax(1).sum(0)[K:] >= 1).sum()
+    assert made.num_used == used
+
+
+def test_gradients_flow_into_the_heads_and_nowhere_else():
+    heads, batch = make_heads((N, 4)), make_batch()
+    for tensor in (*batch["views"], *batch["memories"], batch["labelled"]):
+        tensor.requires_grad_()
+    loss, _, starts = run_step(heads, batch)
+    assert not any(start.requires_grad for view in starts for start in view)
+    loss.backward()
+    for name, parameter in heads.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().sum() > 0, name
+    assert all(memory.grad is None for memory in batch["memories"])
+
+
+def test_pseudo_labels_carry_no_gradient_and_leave_the_heads_as_they_were():
+    heads, batch = make_heads(), make_batch()
+    before = copy.deepcopy(heads.state_dict())
+    (made,) = pseudo_labels(
+        heads, batch["views"][0], batch["memories"][0], labelling=Labelling(), starts=[None], seed=0
+    )
+    assert not made.targets.requires_grad
+    assert all(torch.equal(value, before[name]) for name, value in heads.state_dict().items())
+
+
+def test_a_step_moves_the_running_statistics_once_and_by_the_taught_rows():
+    heads, batch = make_heads(), make_batch()
+    run_step(heads, batch)
+    expected = make_heads()
+    expected.logits(torch.cat([*batch["views"], batch["labelled"]]))
+    norm, expected_norm = heads.novel[0].projection[1], expected.novel[0].projection[1]
+    assert norm.num_batches_tracked == 1
+    torch.testing.assert_close(norm.running_mean, expected_norm.running_mean)
+    torch.testing.assert_close(norm.running_var, expected_norm.running_var)
+
+
+def test_the_memory_changes_the_labels_and_its_rows_are_not_taught():
+    batch = make_batch()
+    options: dict[str, Any] = {"labelling": Labelling(), "starts": [None], "seed": 0}
+    heads = make_heads()
+    (with_memory,) = pseudo_labels(heads, batch["views"][0], batch["memories"][0], **options)
+    (without,) = pseudo_labels(heads, batch["views"][0], torch.empty(0, F), **options)
+    assert with_memory.targets.shape == without.targets.shape == (40, K + N)
+    assert (with_memory.targets - without.targets).abs().max() > 0.01
+
+
+def test_the_swap_decides_who_teaches_whom():
+    batch = make_batch()
+    batch["views"] = (batch["views"][0], clustered_features(40, seed=5)[0])
+    swapped, _, _ = run_step(make_heads(), batch)
+    alone, _, _ = run_step(make_heads(), batch, swap=False)
+    assert alone.item() < swapped.item()  # the second view shows other regions
+
+
+def test_the_next_step_starts_where_this_one_ended():
+    heads, batch = make_heads(), make_batch()
+    _, cold, starts = run_step(heads, batch)
+    _, warm, _ = run_step(heads, batch, starts=starts)
+    assert warm.num_rounds < cold.num_rounds
+
+
+@pytest.mark.parametrize("order", ["random", "mass", "fixed"])
+def test_the_seed_matters_to_the_random_order_alone(order):
+    labelling = Labelling(order=order)
+    losses = [
+        run_step(make_heads(), make_batch(), labelling=labelling, seed=seed)[1].swapped_loss
+        for seed in (0, 0, 1)
+    ]
+    same = [abs(losses[0] - other) < 1e-2 * losses[0] for other in losses[1:]]
+    assert same == [True, order != "random"]
+
+
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "kmeans": {"labelling": Labelling(kind="kmeans")},
+    "uniform": {"labelling": Labelling(prior="uniform")},
+    "random": {"labelling": Labelling(order="random")},
+    "fixed": {"labelling": Labelling(order="fixed")},
+    "no swap": {"swap": False},
+    "no supervision": {"alpha": 0.0},
+}
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"classifier": "linear"}, {"projection": False}],
+    ids=["mlp", "linear", "no mlp"],
+)
+def test_every_setting_learns(name, options):
+    torch.manual_seed(0)
+    heads, batch = make_heads(**options), make_batch()
+    optimizer = torch.optim.SGD(heads.parameters(), lr=0.05, momentum=0.9)
+    starts, losses = None, []
+    for step in range(20):
+        loss, statistics, starts = run_step(
+            heads, batch, starts=starts, seed=step, **ABLATIONS[name]
+        )
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        heads.normalise_prototypes()
+        losses.append(loss.item())
+        assert all(map(torch.isfinite, map(torch.tensor, dataclasses.astuple(statistics))))
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+
+
+def test_discovery_finds_the_clusters_of_an_easy_world():
+    heads, batch = make_heads(), make_batch(batch=200)
+    known = clustered_features(400, seed=7)
+    is_known = known[1] < K
+    batch |= {"labelled": known[0][is_known], "labels": known[1][is_known]}
+    optimizer = torch.optim.SGD(heads.parameters(), lr=0.1, momentum=0.9)
+    starts = None
+    for step in range(40):
+        loss, statistics, starts = run_step(heads, batch, starts=starts, seed=step)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        heads.normalise_prototypes()
+    features, truth = clustered_features(500, seed=3)
+    with torch.no_grad():
+        predicted = heads.eval().probabilities(features).argmax(1)
+    assert (predicted[truth < K] == truth[truth < K]).float().mean() > 0.9
+    table = torch.zeros(K + N, K + N).index_put_(
+        (predicted, truth), torch.ones(500), accumulate=True
+    )
+    assert table.amax(1).sum() / 500 > 0.7  # purity
+    assert statistics.clusters_in_use >= 7

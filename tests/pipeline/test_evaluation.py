@@ -1,0 +1,131 @@
+"""Evaluation, from the command line to files."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from rncdl.run_folder import RunFolder
+from tests.pipeline.tiny import SETTINGS, run_rncdl
+
+
+def test_a_trained_run_gets_known_ap(world: Path, trained: Path, tmp_path: Path):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run, ignore=shutil.ignore_patterns("bank", "discoveries"))
+    said = run_rncdl("evaluate", world / "val.json", "--run", run)
+    assert "the detector as trained" in said
+    folder = RunFolder(run).evaluation("val", None)
+    report = json.loads(folder.report_json.read_text())
+    kinds = {entry["iou_type"]: entry for entry in report["ap"]}
+    assert kinds.keys() == {"bbox", "segm"}
+    assert kinds["bbox"]["known"]["num_classes"] > 0
+    assert report["proposal_recall"]["all"]["num_annotations"] > 0
+    assert report["settings"]["train"]["steps"] == 6
+    assert "torch" in report["versions"]
+
+
+def test_a_discovery_gets_every_table_of_the_paper(world: Path, discovered: Path):
+    run_rncdl("evaluate", world / "val.json", "--run", discovered, "--name", "main")
+    folder = RunFolder(discovered).evaluation("val", "main")
+    report = json.loads(folder.report_json.read_text())
+    readings = {(entry["reading"], entry["cut"], entry["iou_type"]) for entry in report["ap"]}
+    expected = {
+        (f"head0_{protocol}", cut, kind)
+        for protocol in ("fixed", "paper")
+        for cut in ("before", "after")
+        for kind in ("bbox", "segm")
+    }
+    assert expected <= readings
+    assert ("known_only", "before", "bbox") in readings
+    clustering = report["heads"][0]["clustering"]["all"]
+    assert 0 < clustering["accuracy"] <= clustering["purity"] <= 1
+    for entry in report["ap"]:
+        assert entry["all"]["ap"] is not None
+    lines = folder.assignment("head0_fixed").read_text().splitlines()
+    assert len(lines) == 1 + 3 + 8
+    assert [line.split(",")[1] for line in lines[1:4]] == ["known"] * 3
+    assert folder.classes("head0_fixed_bbox").is_file()
+    assert "mAPr" in folder.report_md.read_text()
+
+
+def test_saved_predictions_can_be_evaluated_without_a_model(world: Path, discovered: Path):
+    folder = RunFolder(discovered).evaluation("val", "main")
+    if not folder.report_json.is_file():
+        run_rncdl("evaluate", world / "val.json", "--run", discovered, "--name", "main")
+    predictions = folder.predictions("head0_fixed")
+    known = ",".join(RunFolder(discovered).split().known)
+    said = run_rncdl(
+        "evaluate", world / "val.json", "--predictions", predictions, "--known", known,
+        "predict.max_detections=20",
+    )  # fmt: skip
+    report = json.loads(folder.report_json.read_text())
+    boxes = next(e for e in report["ap"] if e["reading"] == "head0_fixed")
+    assert f"{100 * boxes['all']['ap']:.2f}" in said
+
+
+def test_two_processes_find_what_one_finds(world: Path, discovered: Path, tmp_path: Path):
+    run = tmp_path / "run"
+    shutil.copytree(discovered, run)
+    reports = []
+    for processes in (1, 2):
+        run_rncdl(
+            *("evaluate", world / "val.json", "--run", run, "--name", "main"),
+            "predict.batch_size=1",
+            processes=processes,
+        )
+        reports.append(json.loads(RunFolder(run).evaluation("val", "main").report_json.read_text()))
+    assert reports[0]["ap"] == reports[1]["ap"]
+    assert reports[0]["heads"] == reports[1]["heads"]
+    assert reports[0]["proposal_recall"] == reports[1]["proposal_recall"]
+
+
+def test_foreground_scores_change_the_order(world: Path, discovered: Path, tmp_path: Path):
+    run = tmp_path / "run"
+    shutil.copytree(discovered, run)
+    scores = []
+    for score in ("softmax", "foreground"):
+        run_rncdl(
+            *("evaluate", world / "val.json", "--run", run, "--name", "main"),
+            f"predict.score={score}",
+        )
+        path = RunFolder(run).evaluation("val", "main").predictions("head0_fixed")
+        scores.append(np.array([d["score"] for d in json.loads(path.read_text())]))
+    assert scores[1].max() < scores[0].max()
+
+
+def test_shuffled_novel_labels_change_no_training_artefact(world: Path, tmp_path: Path):
+    """The leak test: training with a validation file at hand, once true and once shuffled."""
+    val = json.loads((world / "val.json").read_text())
+    rng = np.random.default_rng(0)
+    known = {c["name"] for c in json.loads((world / "labelled.json").read_text())["categories"]}
+    novel = [c["id"] for c in val["categories"] if c["name"] not in known]
+    for annotation in val["annotations"]:
+        if annotation["category_id"] in novel:
+            annotation["category_id"] = int(rng.choice(novel))
+    shuffled = world / "val_shuffled.json"
+    shuffled.write_text(json.dumps(val))
+    artefacts = []
+    for name, file in (("true", "val.json"), ("shuffled", shuffled.name)):
+        run = tmp_path / name
+        run_rncdl(
+            *("train", "--run", run, "--labelled", world / "labelled.json"),
+            *("--val", world / file, *SETTINGS, "train.steps=4", "train.evaluate_every=2"),
+        )
+        run_rncdl(
+            *("discover", "--run", run, "--unlabelled", world / "unlabelled.json"),
+            "discover.steps=4",
+        )
+        run_rncdl("evaluate", world / file, "--run", run)
+        artefacts.append(
+            {
+                path.relative_to(run): path.read_bytes()
+                for path in [
+                    run / "detector.safetensors",
+                    run / "discoveries" / "main" / "heads.safetensors",
+                    *sorted((run / "bank").glob("*.[fi]*")),
+                ]
+            }
+        )
+    assert artefacts[0].keys() == artefacts[1].keys()
+    assert [p for p in artefacts[0] if artefacts[0][p] != artefacts[1][p]] == []

@@ -1,0 +1,138 @@
+"""The supervised phase, from the command line to files."""
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from rncdl.training.checkpoints import list_checkpoints, load_checkpoint
+from rncdl.training.journal import read_journal
+from tests.pipeline.tiny import SETTINGS, command, environment, run_rncdl
+
+
+def begin(world: Path, run: Path, *overrides: str) -> list[object]:
+    return ["train", "--run", run, "--labelled", world / "labelled.json", *SETTINGS, *overrides]
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "detector.safetensors")
+
+
+def assert_same_weights(first: Path, second: Path) -> None:
+    one, other = weights(first), weights(second)
+    assert one.keys() == other.keys()
+    different = [key for key in one if not torch.equal(one[key], other[key])]
+    assert not different
+
+
+def stop_after_checkpoint(run: Path, words: list[object], how: signal.Signals) -> int:
+    """Start the command, send the signal once a checkpoint is there; its exit code."""
+    process = subprocess.Popen(
+        command(*words), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    deadline = time.monotonic() + 120
+    while not list_checkpoints(run / "train" / "checkpoints"):
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()[0].decode()
+        time.sleep(0.02)
+    process.send_signal(how)
+    process.communicate(timeout=120)
+    return process.returncode
+
+
+def test_a_run_leaves_its_detector_settings_and_journal(trained: Path):
+    assert weights(trained)
+    records = read_journal(trained / "train" / "journal.jsonl")
+    assert [r["step"] for r in records] == [2, 4, 6]
+    assert {"loss", "class", "mask", "rpn_objectness", "rate", "images/s"} <= records[0].keys()
+    assert len(json.loads((trained / "classes.json").read_text())["known"]) == 3
+    assert len(list_checkpoints(trained / "train" / "checkpoints")) == 2
+
+
+def test_a_killed_run_resumes_bit_for_bit(world: Path, trained: Path, tmp_path: Path):
+    run = tmp_path / "killed"
+    code = stop_after_checkpoint(run, begin(world, run), signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    assert not (run / "detector.safetensors").exists()
+
+    run_rncdl("train", "--run", run, "--resume")
+
+    assert_same_weights(run, trained)
+    steps = [r["step"] for r in read_journal(run / "train" / "journal.jsonl")]
+    assert steps == [2, 4, 6]
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_polite_signal_saves_and_leaves(world: Path, tmp_path: Path, how: signal.Signals):
+    run = tmp_path / "stopped"
+    code = stop_after_checkpoint(run, begin(world, run, "train.steps=100000"), how)
+    assert code == 128 + how
+    newest = load_checkpoint(list_checkpoints(run / "train" / "checkpoints")[-1])
+    assert newest["step"] >= 2
+
+
+def test_a_finished_or_occupied_run_is_not_trained_again(world: Path, trained: Path):
+    before = (trained / "detector.safetensors").stat().st_mtime_ns
+    assert "already holds a run" in run_rncdl(*begin(world, trained), code=2)
+    assert "already trained" in run_rncdl("train", "--run", trained, "--resume")
+    assert (trained / "detector.safetensors").stat().st_mtime_ns == before
+
+
+def test_a_loss_that_is_not_finite_names_the_images(world: Path, tmp_path: Path):
+    said = run_rncdl(
+        *begin(world, tmp_path / "wild", "train.rate=1e30", "train.warmup_steps=0"), code=2
+    )
+    assert "not finite" in said
+    assert ".png" in said or ".jpg" in said
+    assert "Traceback" not in said
+
+
+def test_two_processes_end_with_the_same_weights_and_share_the_batch(world: Path, tmp_path: Path):
+    """Half the batch each: with frozen norms, two processes do what one does with all of it."""
+    exact = ["detector.norm=frozen", "detector.fpn_norm=false", "detector.mask_head_norm=false"]
+    pair, alone = tmp_path / "pair", tmp_path / "alone"
+    run_rncdl(*begin(world, pair, "train.steps=2", *exact), processes=2)
+    run_rncdl(*begin(world, alone, "train.steps=2", *exact))
+    assert weights(pair).keys() == weights(alone).keys()
+    assert read_journal(pair / "train" / "journal.jsonl")[-1]["step"] == 2
+    said = run_rncdl(*begin(world, tmp_path / "odd", "train.batch_size=5"), processes=2, code=1)
+    assert "train.batch_size = 5" in said
+
+
+def test_accumulated_parts_teach_what_the_whole_batch_teaches(world: Path, tmp_path: Path):
+    """Gradient accumulation changes memory, not the number of images a step sees."""
+    run = tmp_path / "parts"
+    run_rncdl(*begin(world, run, "train.accumulate=2", "train.steps=2"))
+    assert read_journal(run / "train" / "journal.jsonl")[-1]["step"] == 2
+
+
+def test_boxes_without_masks_build_no_mask_head(world: Path, tmp_path: Path):
+    labelled = json.loads((world / "labelled.json").read_text())
+    for annotation in labelled["annotations"]:
+        del annotation["segmentation"]
+    path = world / "boxes_only.json"
+    path.write_text(json.dumps(labelled))
+    run = tmp_path / "boxes"
+    run_rncdl("train", "--run", run, "--labelled", path, *SETTINGS, "train.steps=2")
+    assert not [key for key in weights(run) if key.startswith("mask_head")]
+
+
+def test_a_missing_image_is_an_error_or_skipped_and_recorded(world: Path, tmp_path: Path):
+    labelled = json.loads((world / "labelled.json").read_text())
+    annotated = {annotation["image_id"] for annotation in labelled["annotations"]}
+    lost = next(image for image in labelled["images"] if image["id"] in annotated)
+    lost["file_name"] = "images/not_there.png"
+    path = world / "one_lost.json"
+    path.write_text(json.dumps(labelled))
+    words = ["train", "--labelled", path, *SETTINGS, "train.steps=4"]
+    said = run_rncdl(*words, "--run", tmp_path / "strict", code=2)
+    assert "not_there.png" in said
+    assert "Traceback" not in said
+    run_rncdl(*words, "--run", tmp_path / "lenient", "data.on_bad_image=skip")
+    skipped = (tmp_path / "lenient" / "skipped_images.jsonl").read_text()
+    assert "not_there.png" in skipped

@@ -1,0 +1,87 @@
+"""A world and a network so small that the whole pipeline runs in seconds."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+WORLD = [
+    *("--classes", "6", "--known", "3", "--size", "64"),
+    *("--labelled", "16", "--unlabelled", "12", "--val", "8"),
+]
+
+SETTINGS = [
+    "device=cpu",
+    "data.short_sides_px=[56,64]",
+    "data.long_side_px=96",
+    "data.eval_short_side_px=64",
+    "data.workers=0",
+    "detector.backbone=resnet18",
+    "detector.fpn_channels=16",
+    "detector.anchor_sizes_px=[8,16,32,64,96]",
+    "detector.rpn_samples=32",
+    "detector.proposals_before_nms=50",
+    "detector.proposals_after_nms=40",
+    "detector.roi_samples=16",
+    "detector.roi_reference_px=32",
+    "detector.box_head_width=32",
+    "detector.mask_head_width=8",
+    "detector.mask_head_layers=1",
+    "train.steps=6",
+    "train.batch_size=4",
+    "train.rate=0.005",
+    "train.warmup_steps=2",
+    "train.schedule=cosine",
+    "train.log_every=2",
+    "train.checkpoint_every=2",
+    "predict.proposals_before_nms=50",
+    "predict.proposals_after_nms=40",
+    "predict.max_detections=20",
+    "discover.heads=[8]",
+    "discover.steps=8",
+    "discover.batch_images=4",
+    "discover.labelled_images=4",
+    "discover.warmup_steps=2",
+    "discover.regions_per_image=10",
+    "discover.matched_regions_per_image=12",
+    "discover.views=3",
+    "discover.memory_batches=3",
+    "discover.hidden_width=24",
+    "discover.projection_width=16",
+    "discover.log_every=2",
+    "discover.checkpoint_every=4",
+]
+
+
+def environment() -> dict[str, str]:
+    """One thread per process: tests share the machine, and sums must not depend on its cores."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
+
+
+def command(*words: object, processes: int = 1) -> list[str]:
+    """The `rncdl` command line, under torchrun for several processes."""
+    launcher = [sys.executable, "-m", "rncdl"]
+    if processes > 1:
+        launcher = [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *("--nproc-per-node", str(processes), "-m", "rncdl"),
+        ]
+    # torchrun would take --run for an abbreviation of its own --run-path.
+    return [*launcher, *("-R" if word == "--run" else str(word) for word in words)]
+
+
+def run_rncdl(*words: object, processes: int = 1, code: int = 0) -> str:
+    """What the command says on the screen; it must end with `code`."""
+    done = subprocess.run(
+        command(*words, processes=processes),
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=300,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == code, said
+    return said

@@ -1,0 +1,74 @@
+"""The house keeps its rooms: who may import whom, and where novel labels may be read."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "rncdl"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+ROOMS_THAT_TRAIN = ("data", "detector", "discovery", "training")
+ROOMS_THAT_MEASURE = ("evaluation",)
+
+
+def imported_modules(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
+def names_used(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text())
+    return {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)} | {
+        n.id for n in ast.walk(tree) if isinstance(n, ast.Name)
+    }
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0]
+
+
+@pytest.mark.parametrize("path", [m for m in MODULES if room(m) in ROOMS_THAT_TRAIN], ids=str)
+def test_training_code_never_imports_evaluation(path):
+    assert not {name for name in imported_modules(path) if name.startswith("rncdl.evaluation")}
+
+
+@pytest.mark.parametrize("path", [m for m in MODULES if room(m) in ROOMS_THAT_MEASURE], ids=str)
+def test_evaluation_never_imports_training_code(path):
+    forbidden = ("rncdl.training", "rncdl.detector.training", "rncdl.discovery.training")
+    assert not {name for name in imported_modules(path) if name.startswith(forbidden)}
+
+
+def test_novel_ids_are_asked_for_by_evaluation_and_its_stage_alone():
+    users = {str(path.relative_to(PACKAGE)) for path in MODULES if "novel_ids" in names_used(path)}
+    assert all(user.startswith("evaluation") or user == "stages/evaluate.py" for user in users), (
+        users
+    )
+
+
+def parameter_types(path: Path) -> list[str]:
+    return [
+        ast.unparse(argument.annotation)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        for argument in (*node.args.args, *node.args.kwonlyargs)
+        if argument.annotation
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["detector/training.py", "detector/losses.py", "data/datasets.py", "discovery/online.py"],
+)
+def test_training_takes_known_labels_and_nothing_wider(name):
+    """No parameter of the training code admits an AnnotationSet, which may hold novel labels."""
+    assert not [hint for hint in parameter_types(PACKAGE / name) if "AnnotationSet" in hint]
+
+
+def test_no_module_has_a_name_that_says_nothing():
+    empty_names = {"utils", "util", "core", "common", "misc", "helpers", "manager", "wrapper"}
+    assert not [path for path in MODULES if path.stem in empty_names]
