@@ -1,6 +1,11 @@
 """The `rncdl` command."""
 
+import os
 import sys
+
+# Threads that wait for one another asleep instead of spinning: on a machine that does other work
+# too, spinning made training ten times slower. To be set before torch is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from rncdl.cli import app
 from rncdl.errors import UserError

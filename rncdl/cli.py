@@ -101,6 +101,50 @@ def shapes(
     )
 
 
+@prepare_app.command("coco-half-lvis")
+def coco_half_lvis(
+    coco: Annotated[
+        Path, typer.Option("--coco", help="Folder of instances_*2017.json, train2017, val2017.")
+    ],
+    lvis: Annotated[Path, typer.Option("--lvis", help="Folder of lvis_v1_train.json and _val.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder to write into.")],
+    seed: Annotated[int, typer.Option(min=0, help="Decides which half is labelled.")] = 0,
+    authors_split: Annotated[
+        Path | None,
+        typer.Option(
+            "--authors-split",
+            help="Folder of the authors' coco_half_train.json and coco_half_val.json, "
+            "to be followed instead of the seed.",
+        ),
+    ] = None,
+) -> None:
+    """Make the paper's first setting: half of COCO labelled, LVIS's classes to be found."""
+    from rncdl.stages.prepare_public import prepare_coco_half_lvis
+
+    prepare_coco_half_lvis(coco, lvis, out, seed=seed, authors_split=authors_split)
+
+
+@prepare_app.command("lvis-vg")
+def lvis_vg(
+    lvis: Annotated[Path, typer.Option("--lvis", help="Folder of lvis_v1_train.json and _val.")],
+    vg: Annotated[
+        Path,
+        typer.Option(
+            "--vg", help="Folder of image_data.json, objects.json (v1.4), VG_100K, VG_100K_2."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder to write into.")],
+    coco: Annotated[
+        Path | None,
+        typer.Option("--coco", help="Folder of train2017 and val2017, if not that of --lvis."),
+    ] = None,
+) -> None:
+    """Make the paper's second setting: LVIS labelled, Visual Genome's classes to be found."""
+    from rncdl.stages.prepare_public import prepare_lvis_vg
+
+    prepare_lvis_vg(lvis, vg, out, coco=coco)
+
+
 @prepare_app.command("check")
 def check(
     file: Annotated[Path, typer.Argument(help="A COCO or LVIS json, or a folder of images.")],
@@ -133,6 +177,10 @@ def train(
     val_images: Annotated[
         Path | None, typer.Option("--val-images", help="Image folder of --val.")
     ] = None,
+    start_from: Annotated[
+        Path | None,
+        typer.Option("--start-from", help="A run whose detector is trained further."),
+    ] = None,
     preset: PresetOption = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue this run from its newest checkpoint.")
@@ -158,6 +206,7 @@ def train(
             known=known,
             val=val,
             val_images=val_images,
+            start_from=start_from,
             preset=preset,
             overrides=overrides or [],
         )
@@ -275,3 +324,14 @@ def import_checkpoint(
     from rncdl.stages.imports import import_checkpoint as run_import
 
     run_import(checkpoint, run, known=known, preset=preset, overrides=overrides or [])
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the demo's files.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(min=0, help="Seed of world and training.")] = 0,
+) -> None:
+    """Run the whole job on a drawn world, on any laptop, in minutes. Resumes if interrupted."""
+    from rncdl.stages.demo import run_demo
+
+    run_demo(out, seed=seed)

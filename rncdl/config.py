@@ -200,13 +200,6 @@ class DiscoverSettings(_Settings):
     tensorboard: bool = False
 
 
-class EvaluateSettings(_Settings):
-    """From detections to the tables."""
-
-    protocol: Literal["fixed", "paper"] = "fixed"
-    """fixed: known outputs keep their class; paper: all outputs enter the assignment."""
-
-
 class Settings(_Settings):
     """Everything a run was told to do; saved in the run folder."""
 
@@ -218,7 +211,6 @@ class Settings(_Settings):
     train: TrainSettings = TrainSettings()
     discover: DiscoverSettings = DiscoverSettings()
     predict: PredictSettings = PredictSettings()
-    evaluate: EvaluateSettings = EvaluateSettings()
 
 
 def preset_names() -> list[str]:

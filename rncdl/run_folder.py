@@ -24,6 +24,8 @@ class TrainingInputs:
     images: str | None = None
     val: str | None = None
     val_images: str | None = None
+    start_from: str | None = None
+    """the run whose detector this one was started from"""
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,16 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated, TypeVar
 
 import msgspec
 
 from rncdl.errors import UserError
 
+T = TypeVar("T")
+
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""Whole numbers go into int64 columns."""
 Number = float | None
 """null takes the place of NaN and infinities, which JSON lacks but Python's `json` writes."""
 
@@ -17,19 +22,19 @@ Number = float | None
 class FileImage(msgspec.Struct, gc=False):
     """An entry of `images`. LVIS v1 gives `coco_url` instead of `file_name`."""
 
-    id: int
+    id: Int64
     file_name: str | None = None
     coco_url: str | None = None
-    height: int | None = None
-    width: int | None = None
-    neg_category_ids: list[int] | None = None
-    not_exhaustive_category_ids: list[int] | None = None
+    height: Int64 | None = None
+    width: Int64 | None = None
+    neg_category_ids: list[Int64] | None = None
+    not_exhaustive_category_ids: list[Int64] | None = None
 
 
 class FileCategory(msgspec.Struct, gc=False):
     """An entry of `categories`."""
 
-    id: int
+    id: Int64
     name: str
     synset: str | None = None
     frequency: str | None = None
@@ -38,13 +43,13 @@ class FileCategory(msgspec.Struct, gc=False):
 class FileAnnotation(msgspec.Struct, gc=False):
     """An entry of `annotations`. Its mask stays raw JSON: parsing all of them costs gigabytes."""
 
-    id: int
-    image_id: int
-    category_id: int
+    id: Int64
+    image_id: Int64
+    category_id: Int64
     bbox: tuple[Number, Number, Number, Number]
     """x, y, width, height"""
     area: Number = None
-    iscrowd: int | bool = 0
+    iscrowd: Int64 | bool = 0
     segmentation: msgspec.Raw = msgspec.Raw(b"")
 
 
@@ -58,24 +63,29 @@ class AnnotationFile(msgspec.Struct, gc=False):
 
 def read_annotation_file(path: Path) -> AnnotationFile:
     """The file's entries; a UserError names the file and the field where something is wrong."""
+    return read_json(path, AnnotationFile, expected="COCO or LVIS v1 JSON")
+
+
+def read_json(path: Path, kind: type[T], *, expected: str) -> T:
+    """The file's content as `kind`; a UserError names the file and the field that is wrong."""
     try:
         text = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     except OSError as error:
-        raise UserError(f"{path}: cannot read the annotation file ({error.strerror}).") from error
+        raise UserError(f"{path}: cannot read the file ({error.strerror}).") from error
     try:
-        return _decode(text)
+        return _decode(text, kind)
     except msgspec.ValidationError as error:
-        raise UserError(f"{path}: {error}. COCO or LVIS v1 JSON is expected.") from error
-    except msgspec.DecodeError as error:
+        raise UserError(f"{path}: {error}. {expected} is expected.") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path}: not a JSON file: {error}.") from error
 
 
 _STRING_OR_NOT_FINITE = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b')
 
 
-def _decode(text: bytes) -> AnnotationFile:
+def _decode(text: bytes, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(text, type=AnnotationFile)
+        return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError:
@@ -84,7 +94,7 @@ def _decode(text: bytes) -> AnnotationFile:
         repaired = _STRING_OR_NOT_FINITE.sub(
             lambda found: found[0] if found[0].startswith(b'"') else b"null", text
         )
-        return msgspec.json.decode(repaired, type=AnnotationFile)
+        return msgspec.json.decode(repaired, type=kind)
 
 
 @contextmanager

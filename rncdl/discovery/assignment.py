@@ -61,8 +61,7 @@ def balance(
     the L1 error of the shares is at most `tolerance`, or after `max_rounds` (at least 1).
     `start`: `log_scalings` of an earlier, similar problem; the shares may have changed since.
     Only the first `keep_rows` rows of the assignment are returned. Needs one more (M, C) matrix of
-    float32, or of float64 if the logits are: `workspace`, if given, which the assignment may then
-    be a part of.
+    float32, or of float64 if the logits are, and uses `workspace` for it if that is given.
     """
     dtype = torch.promote_types(logits.dtype, torch.float32)
     num_regions, num_classes = logits.shape
@@ -72,15 +71,19 @@ def balance(
         start = torch.zeros_like(shares)
     if num_regions == 0:
         return Balanced(logits.new_zeros(0, num_classes, dtype=dtype), start, 0, 0.0)
-    if workspace is None:
-        workspace = torch.empty(logits.shape, dtype=dtype, device=logits.device)
-    kernel = _Kernel(logits, sharpness, start.to(shares) + shares.log(), values=workspace)
+    values = workspace
+    if values is None:
+        values = torch.empty(logits.shape, dtype=dtype, device=logits.device)
+    kernel = _Kernel(logits, sharpness, start.to(shares) + shares.log(), values=values)
     x, num_rounds, error = _solve(kernel, shares, tolerance=tolerance, max_rounds=max_rounds)
     live = shares > 0
     log_scalings = torch.where(live, kernel.offsets + x - shares.log(), 0.0)
     log_scalings = torch.where(live, log_scalings - log_scalings[live].mean(), 0.0)
-    rows = num_regions if keep_rows is None else keep_rows
-    return Balanced(kernel.assignment(x, rows), log_scalings, num_rounds, error)
+    kept = kernel.values[:keep_rows]
+    # Q takes the place of K only if all of K is ours and wanted.
+    in_place = workspace is None and len(kept) == num_regions
+    assignment = kernel.scale_rows(kept if in_place else kept.clone(), x)
+    return Balanced(assignment, log_scalings, num_rounds, error)
 
 
 def _solve(
@@ -169,10 +172,8 @@ class _Kernel:
             sums.addmv_(values.T, torch.mv(values, b).reciprocal_())
         return sums * b / len(self.values)
 
-    def assignment(self, x: Tensor, num_rows: int) -> Tensor:
-        """The first rows of Q (num_rows, C). K is of no use afterwards."""
-        # All rows take K's place; a few are copied, lest they keep the whole of K alive.
-        rows = self.values if num_rows == len(self.values) else self.values[:num_rows].clone()
+    def scale_rows(self, rows: Tensor, x: Tensor) -> Tensor:
+        """Turns rows of K into rows of Q, in place."""
         rows.mul_(x.exp() * self.live)
         return rows.div_(rows.sum(1, keepdim=True))
 

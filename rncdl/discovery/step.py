@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional
 
-from rncdl.discovery.assignment import balance
+from rncdl.discovery.assignment import Balanced, balance
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.discovery.kmeans import kmeans_pseudo_labels
 from rncdl.discovery.loss import discovery_loss, supervised_loss, swapped_loss
@@ -148,7 +148,7 @@ def pseudo_labels(
     labelling: Labelling,
     starts: Sequence[Tensor | None],
     seed: int,
-    scratch: Scratch,
+    scratch: Scratch | None = None,
 ) -> list[PseudoLabels]:
     """Labels by each head of one view's `batch` (B, F), found together with its `memory` (M, F).
 
@@ -156,18 +156,19 @@ def pseudo_labels(
     statistics and leaves its running ones alone. In full precision even under autocast, since the
     sharpness multiplies the rounding of the logits.
     """
+    scratch = scratch or Scratch()
     num_rows = len(batch) + len(memory)
-    features = scratch.matrix("features", num_rows, memory.shape[1], like=heads.known.linear.weight)
+    features = scratch.matrix("features", num_rows, batch.shape[1], like=heads.known.linear.weight)
     features[: len(batch)] = batch
     features[len(batch) :] = memory
     made = []
     with torch.autocast(features.device.type, enabled=False):
         known_logits = heads.known(features)
         for head, start in zip(heads.novel, starts, strict=True):
-            embeddings = head.embed_jointly(features)
             num_classes = heads.num_known + len(head.prototypes)
             logits = scratch.matrix("logits", num_rows, num_classes, like=features)
             logits[:, : heads.num_known] = known_logits
+            embeddings = head.embed_jointly(features)
             head.classify(embeddings, out=logits[:, heads.num_known :])
             mass = class_mass(logits)
             num_used = int((mass[heads.num_known :] >= 1).sum())
@@ -180,27 +181,29 @@ def pseudo_labels(
                     keep_rows=len(batch),
                 )
                 made.append(PseudoLabels(targets, None, labelling.kmeans_rounds, 0.0, num_used))
-                continue
-            balanced = balance(
-                logits,
-                _ordered_shares(labelling, mass, num_regions=num_rows, seed=seed),
-                sharpness=labelling.sharpness,
-                tolerance=labelling.share_tolerance,
-                max_rounds=labelling.max_rounds,
-                start=start,
-                keep_rows=len(batch),
-                workspace=scratch.matrix("kernel", num_rows, num_classes, like=features),
-            )
-            made.append(
-                PseudoLabels(
-                    balanced.assignment,
-                    balanced.log_scalings,
-                    balanced.num_rounds,
-                    balanced.share_error,
-                    num_used,
+            else:
+                balanced = balance(
+                    logits,
+                    _ordered_shares(labelling, mass, num_regions=num_rows, seed=seed),
+                    sharpness=labelling.sharpness,
+                    tolerance=labelling.share_tolerance,
+                    max_rounds=labelling.max_rounds,
+                    start=start,
+                    keep_rows=len(batch),
+                    workspace=scratch.matrix("kernel", num_rows, num_classes, like=features),
                 )
-            )
+                made.append(_from_balanced(balanced, num_used))
     return made
+
+
+def _from_balanced(balanced: Balanced, num_used: int) -> PseudoLabels:
+    return PseudoLabels(
+        balanced.assignment,
+        balanced.log_scalings,
+        balanced.num_rounds,
+        balanced.share_error,
+        num_used,
+    )
 
 
 def _ordered_shares(labelling: Labelling, mass: Tensor, *, num_regions: int, seed: int) -> Tensor:

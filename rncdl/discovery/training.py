@@ -12,7 +12,7 @@ from rncdl.config import DiscoverSettings
 from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.discovery.memory import FeatureMemory
-from rncdl.discovery.step import Labelling, Starts, discovery_step
+from rncdl.discovery.step import Labelling, Scratch, Starts, discovery_step
 from rncdl.errors import UserError
 from rncdl.training.checkpoints import list_checkpoints, load_checkpoint, save_checkpoint
 from rncdl.training.interruption import Interrupted, stop_request
@@ -105,6 +105,7 @@ def train_heads(
     batches = feed.batches(state.num_fed)
     _fill_memories(state, batches, processes)
     meter = Meter(processes)
+    scratch = Scratch()
     warned = False
 
     with (
@@ -138,6 +139,7 @@ def train_heads(
                     swap=settings.swap,
                     starts=state.starts,
                     seed=seed * 1_000_003 + state.step,
+                    scratch=scratch,
                 )
                 if extra_loss is not None:
                     loss = loss + extra_loss(state.step)

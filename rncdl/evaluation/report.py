@@ -17,100 +17,108 @@ from rncdl.files import write_atomically
 
 GROUPS = ("known", "novel", "all")
 _KIND_NAMES = {"bbox": "boxes", "segm": "masks"}
+_SYSTEM_NAMES = {
+    "trained": "the detector as trained",
+    "knownonly": "known classes only (renormalised over K)",
+}
 
 
 @dataclass(frozen=True)
-class HeadReport:
-    """One novel head on the annotated boxes."""
+class Clusters:
+    """What a system makes of the annotated boxes."""
 
     num_clusters: int
-    clustering: dict[str, ClusteringScores | None]
-    """over all, known and novel annotations"""
+    scores: dict[str, ClusteringScores | None]
+    """over known, novel and all annotations"""
     assignments: dict[Protocol, Assignment]
 
 
 @dataclass(frozen=True)
 class Score:
-    """AP of one reading of the images."""
+    """AP of one system."""
 
-    reading: str
-    """known: as trained; known_only: renormalised over K; head0_fixed: a head by a protocol"""
+    system: str
+    protocol: Protocol | None
+    """how its clusters were named; None: it has none"""
     cut: Literal["before", "after"]
     """unmapped clusters are dropped before or after the best detections are chosen"""
     result: APResult
 
     @property
+    def name(self) -> str:
+        """A name for files."""
+        return "_".join(filter(None, (self.system, self.protocol, self.result.iou_type)))
+
+    @property
     def title(self) -> str:
         """What was measured, in words."""
-        kind = _KIND_NAMES[self.result.iou_type]
-        if self.reading == "known":
-            return f"{kind}, the detector as trained"
-        if self.reading == "known_only":
-            return f"{kind}, known classes only (renormalised over K)"
-        head, protocol = self.reading.split("_")
-        return f"{kind}, {head}, protocol {protocol}, unmapped dropped {self.cut} the cut"
+        parts = [_KIND_NAMES[self.result.iou_type], _SYSTEM_NAMES.get(self.system, self.system)]
+        if self.protocol is not None:
+            parts.append(f"protocol {self.protocol}, unmapped dropped {self.cut} the cut")
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True)
 class Report:
     """All numbers of one evaluation."""
 
-    val: str
-    discovery: str | None
-    protocol: Protocol
     score: str
     num_images: int
     num_skipped: int
     recall: RecallResult
-    heads: list[HeadReport]
+    clusters: dict[str, Clusters]
+    """of the systems that have clusters"""
     scores: list[Score]
     settings: dict[str, Any]
     versions: dict[str, str]
 
     def find(
-        self, reading: str, iou_type: str = "bbox", cut: Literal["before", "after"] = "before"
+        self,
+        system: str,
+        *,
+        iou_type: str = "bbox",
+        protocol: Protocol | None = "fixed",
+        cut: Literal["before", "after"] = "before",
     ) -> APResult:
-        """The AP of one reading."""
+        """The AP of one system."""
         for one in self.scores:
-            if (one.reading, one.result.iou_type, one.cut) == (reading, iou_type, cut):
+            found = (one.system, one.result.iou_type, one.protocol, one.cut)
+            if found == (system, iou_type, protocol, cut):
                 return one.result
-        raise KeyError((reading, iou_type, cut))
+        raise KeyError((system, iou_type, protocol, cut))
 
     def screen_tables(self) -> list[Table]:
         """The tables for the screen: AP as in the paper's appendix, clustering, recall."""
         tables = [ap_table(one.result, title=one.title) for one in self.scores]
         return [*tables, *(_to_screen(*table) for table in self._small_tables())]
 
-    def to_markdown(self) -> str:
+    def to_markdown(self, title: str) -> str:
         """The report for people."""
-        parts = [f"# Evaluation of {Path(self.val).name}\n"]
         skipped = f", {self.num_skipped} unreadable ones skipped" if self.num_skipped else ""
-        parts.append(
-            f"{self.num_images} images{skipped}. "
-            + (f"Discovery `{self.discovery}`, scores by {self.score}. " if self.discovery else "")
-            + "AP in percent.\n"
-        )
-        parts += [f"## AP: {one.title}\n\n{ap_markdown(one.result)}" for one in self.scores]
-        parts += [
-            f"## {title}\n\n{markdown_table(header, rows)}"
-            for title, header, rows in self._small_tables()
+        parts = [
+            f"# Evaluation: {title}\n",
+            f"{self.num_images} images{skipped}. Scores by {self.score}. AP in percent.\n",
+            *(f"## AP: {one.title}\n\n{ap_markdown(one.result)}" for one in self.scores),
+            *(
+                f"## {title}\n\n{markdown_table(header, rows)}"
+                for title, header, rows in self._small_tables()
+            ),
+            "Versions: "
+            + ", ".join(f"{name} {version}" for name, version in self.versions.items())
+            + ".\n",
         ]
-        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
-        parts.append(f"Versions: {versions}.\n")
         return "\n".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
         """The report for programs; numbers that are not defined are null."""
         return {
-            "val": self.val,
-            "discovery": self.discovery,
-            "protocol": self.protocol,
             "score": self.score,
             "num_images": self.num_images,
             "num_skipped": self.num_skipped,
             "ap": [
                 {
-                    "reading": one.reading,
+                    "system": one.system,
+                    "protocol": one.protocol,
                     "cut": one.cut,
                     "iou_type": one.result.iou_type,
                     "max_detections": one.result.max_detections,
@@ -118,39 +126,40 @@ class Report:
                 }
                 for one in self.scores
             ],
-            "heads": [
-                {
-                    "num_clusters": head.num_clusters,
-                    "clustering": {
+            "clusters": {
+                system: {
+                    "num_clusters": found.num_clusters,
+                    "scores": {
                         group: None if scores is None else asdict(scores)
-                        for group, scores in head.clustering.items()
+                        for group, scores in found.scores.items()
                     },
                     "mapped_clusters": {
-                        protocol: int(np.sum(found.is_mapped[found.num_known :]))
-                        for protocol, found in head.assignments.items()
+                        protocol: int(np.sum(assignment.is_mapped[assignment.num_known :]))
+                        for protocol, assignment in found.assignments.items()
                     },
                 }
-                for head in self.heads
-            ],
+                for system, found in self.clusters.items()
+            },
             "proposal_recall": asdict(self.recall),
             "settings": self.settings,
             "versions": self.versions,
         }
 
-    def save(self, json_path: Path, markdown_path: Path) -> None:
+    def save(self, json_path: Path, markdown_path: Path, *, title: str) -> None:
         """Write both forms."""
-        write_atomically(json_path, json.dumps(self.to_dict(), indent=2).encode())
-        write_atomically(markdown_path, self.to_markdown().encode())
+        content = {"title": title, **self.to_dict()}
+        write_atomically(json_path, json.dumps(content, indent=2).encode())
+        write_atomically(markdown_path, self.to_markdown(title).encode())
 
     def _small_tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
         tables = []
-        for index, head in enumerate(self.heads):
+        for system, found in self.clusters.items():
             rows = [
                 [group, *(f"{value:.3f}" for value in _clustering_values(scores))]
-                for group, scores in head.clustering.items()
+                for group, scores in found.scores.items()
                 if scores is not None
             ]
-            title = f"Clusters of the annotated boxes, head {index} ({head.num_clusters} clusters)"
+            title = f"Annotated boxes in clusters: {system} ({found.num_clusters} clusters)"
             tables.append((title, ["Classes", "accuracy", "NMI", "ARI", "purity"], rows))
         limits = list(self.recall.all.average)
         header = ["Classes", *(f"AR@{k}" for k in limits), *(f"R50@{k}" for k in limits)]

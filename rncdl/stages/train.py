@@ -25,10 +25,14 @@ def begin_training(
     known: str | None,
     val: Path | None,
     val_images: Path | None,
+    start_from: Path | None,
     preset: str | None,
     overrides: Sequence[str],
 ) -> None:
-    """Begin a run: train the detector on the known classes of `labelled`."""
+    """Begin a run: train the detector on the known classes of `labelled`.
+
+    `start_from`: a run whose detector is trained further; the classes may be others.
+    """
     settings = resolve_settings(preset, overrides)
     run = RunFolder(run_path)
     with join_processes(settings.device) as processes:
@@ -40,6 +44,7 @@ def begin_training(
             images=_resolved(images),
             val=_resolved(val),
             val_images=_resolved(val_images),
+            start_from=_resolved(start_from),
         )
         if processes.is_main:
             run.begin(settings, inputs, split)
@@ -85,7 +90,10 @@ def _train(
     detector = Detector(
         settings.detector, labels.split.num_known, masks=wants_masks(settings, labels)
     )
-    detector.load_backbone_weights()
+    if inputs.start_from is None:
+        detector.load_backbone_weights()
+    else:
+        _copy_weights(RunFolder(Path(inputs.start_from)), detector)
     train_detector(
         detector,
         labels,
@@ -96,6 +104,22 @@ def _train(
     )
     if processes.is_main:
         say(f"Detector: {run.detector_file}")
+
+
+def _copy_weights(run: RunFolder, detector: Detector) -> None:
+    """Start from another run's detector: all but the head of its own classes."""
+    state, _ = run.load_detector()
+    kept = {key: value for key, value in state.items() if not key.startswith("known_head.")}
+    try:
+        missing, unexpected = detector.load_state_dict(kept, strict=False)
+        strange = [key for key in (*missing, *unexpected) if not key.startswith("known_head.")]
+    except RuntimeError as error:
+        strange = [str(error)]
+    if strange:
+        raise UserError(
+            f"{run.path}: its detector has other layers than this run's; give both the same "
+            f"detector settings ({', '.join(strange[:5])})."
+        )
 
 
 def _validation(

@@ -162,6 +162,14 @@ def test_kept_rows_are_the_first_rows():
     assert solve(logits, shares, keep_rows=0).assignment.shape == (0, 10)
 
 
+def test_a_workspace_changes_nothing_and_is_free_afterwards():
+    logits, shares = random_problem(300, 10)
+    workspace = torch.full((300, 10), torch.nan)
+    balanced = solve(logits, shares, workspace=workspace)
+    workspace.zero_()
+    assert torch.equal(balanced.assignment, solve(logits, shares).assignment)
+
+
 def test_leaves_its_arguments_alone():
     logits, shares = random_problem(50, 5)
     start = torch.randn(5)

@@ -11,7 +11,7 @@ from torch import Tensor
 from rncdl.discovery.assignment import balance
 from rncdl.discovery.heads import DiscoveryHeads, KnownHead, NovelHead
 from rncdl.discovery.prior import class_mass, class_shares, order_shares
-from rncdl.discovery.step import Labelling, discovery_step, pseudo_labels
+from rncdl.discovery.step import Labelling, Scratch, discovery_step, pseudo_labels
 
 F, K, N = 12, 3, 9
 
@@ -165,6 +165,30 @@ def test_the_seed_matters_to_the_random_order_alone(order):
     ]
     same = [abs(losses[0] - other) < 1e-2 * losses[0] for other in losses[1:]]
     assert same == [True, order != "random"]
+
+
+@pytest.mark.parametrize("memory", [0, 300])
+def test_scratch_memory_changes_nothing(memory):
+    batch, scratch = make_batch(memory=memory), Scratch()
+    options: dict[str, Any] = {"labelling": Labelling(), "starts": [None, None], "seed": 0}
+    heads = make_heads((N, 4))
+    views = list(zip(batch["views"], batch["memories"], strict=True))
+    alone = [made for view in views for made in pseudo_labels(heads, *view, **options)]
+    shared = [
+        made for view in views for made in pseudo_labels(heads, *view, scratch=scratch, **options)
+    ]
+    for one, other in zip(alone, shared, strict=True):
+        assert torch.equal(one.targets, other.targets)
+
+
+def test_scratch_matrices_grow_and_keep_their_place():
+    scratch, like = Scratch(), torch.empty(0)
+    small = scratch.matrix("a", 2, 3, like=like)
+    large = scratch.matrix("a", 5, 3, like=like)
+    again = scratch.matrix("a", 3, 4, like=like)
+    assert small.shape == (2, 3)
+    assert again.shape == (3, 4)
+    assert again.data_ptr() == large.data_ptr() != scratch.matrix("b", 3, 4, like=like).data_ptr()
 
 
 ABLATIONS: dict[str, dict[str, Any]] = {

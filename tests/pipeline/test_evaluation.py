@@ -29,16 +29,19 @@ def test_a_discovery_gets_every_table_of_the_paper(world: Path, discovered: Path
     run_rncdl("evaluate", world / "val.json", "--run", discovered, "--name", "main")
     folder = RunFolder(discovered).evaluation("val", "main")
     report = json.loads(folder.report_json.read_text())
-    readings = {(entry["reading"], entry["cut"], entry["iou_type"]) for entry in report["ap"]}
+    readings = {
+        (entry["system"], entry["protocol"], entry["cut"], entry["iou_type"])
+        for entry in report["ap"]
+    }
     expected = {
-        (f"head0_{protocol}", cut, kind)
+        ("head0", protocol, cut, kind)
         for protocol in ("fixed", "paper")
         for cut in ("before", "after")
         for kind in ("bbox", "segm")
     }
     assert expected <= readings
-    assert ("known_only", "before", "bbox") in readings
-    clustering = report["heads"][0]["clustering"]["all"]
+    assert ("knownonly", None, "before", "bbox") in readings
+    clustering = report["clusters"]["head0"]["scores"]["all"]
     assert 0 < clustering["accuracy"] <= clustering["purity"] <= 1
     for entry in report["ap"]:
         assert entry["all"]["ap"] is not None
@@ -60,7 +63,7 @@ def test_saved_predictions_can_be_evaluated_without_a_model(world: Path, discove
         "predict.max_detections=20",
     )  # fmt: skip
     report = json.loads(folder.report_json.read_text())
-    boxes = next(e for e in report["ap"] if e["reading"] == "head0_fixed")
+    boxes = next(e for e in report["ap"] if e["system"] == "head0")
     assert f"{100 * boxes['all']['ap']:.2f}" in said
 
 
@@ -76,7 +79,7 @@ def test_two_processes_find_what_one_finds(world: Path, discovered: Path, tmp_pa
         )
         reports.append(json.loads(RunFolder(run).evaluation("val", "main").report_json.read_text()))
     assert reports[0]["ap"] == reports[1]["ap"]
-    assert reports[0]["heads"] == reports[1]["heads"]
+    assert reports[0]["clusters"] == reports[1]["clusters"]
     assert reports[0]["proposal_recall"] == reports[1]["proposal_recall"]
 
 

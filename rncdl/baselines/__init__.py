@@ -1,0 +1,1 @@
+"""Systems to compare with, on the same detector and proposals."""

@@ -1,0 +1,1 @@
+"""The paper's two settings, made from the files in which COCO, LVIS and Visual Genome come."""
