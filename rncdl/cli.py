@@ -260,7 +260,7 @@ def discover(
 @app.command()
 def evaluate(
     val: Annotated[Path, typer.Argument(help="COCO or LVIS json with all annotations.")],
-    run: Annotated[Path | None, typer.Option("--run", help="The run folder.")] = None,
+    run: Annotated[Path | None, typer.Option("--run", "-R", help="The run folder.")] = None,
     images: ImagesOption = None,
     name: Annotated[
         str | None,

@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path, PurePosixPath
-from urllib.parse import urlsplit
 
 from rncdl.data.annotation_file import FileImage
 from rncdl.errors import UserError
@@ -70,5 +69,6 @@ def _relative_names(image: FileImage) -> list[str]:
     """Candidates in order: LVIS gives only a URL, of which the end is the path on disk."""
     if image.file_name:
         return [image.file_name]
-    url_parts = PurePosixPath(urlsplit(image.coco_url or "").path).parts
+    # Cut by hand: urlsplit raises on broken addresses, and only the path's end is wanted.
+    url_parts = PurePosixPath((image.coco_url or "").partition("://")[2]).parts[1:]
     return [os.path.join(*url_parts[-2:]), url_parts[-1]] if url_parts else []

@@ -3,7 +3,7 @@
 All of LVIS's images are COCO's, under the same image ids.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,8 +94,15 @@ def make_coco_half_lvis(
         labelled_ids = choose_half(train_places, seed)
     else:
         split = read_authors_split(authors_split)
-        _require_subset(split.train_ids, train_places, authors_split / TRAIN_NAME, lvis_train_path)
-        _require_subset(split.val_ids, known_val_ids, authors_split / VAL_NAME, coco_val_path)
+        _require_subset(
+            split.train_ids, train_places, path=authors_split / TRAIN_NAME, of=[lvis_train_path]
+        )
+        _require_subset(
+            split.val_ids,
+            known_val_ids,
+            path=authors_split / VAL_NAME,
+            of=[coco_val_path, lvis_val_path],
+        )
         labelled_ids, known_val_ids = set(split.train_ids), set(split.val_ids)
     coco_train = read_annotation_file(coco_train_path)
     _require_same_classes(coco_train, coco_val, coco_train_path, coco_val_path)
@@ -159,12 +166,14 @@ def _keep_images(
     return MadeFile(images, annotations, classes)
 
 
-def _require_subset(ids: Iterable[int], of: Iterable[int], path: Path, source: Path) -> None:
-    strange = sorted(set(ids).difference(of))
+def _require_subset(
+    ids: Iterable[int], allowed: Iterable[int], *, path: Path, of: Sequence[Path]
+) -> None:
+    strange = sorted(set(ids).difference(allowed))
     if strange:
         raise UserError(
-            f"{path}: {len(strange)} of its image ids are not among those of {source} that LVIS "
-            f"has, e.g. $.images id {strange[0]}. Both must be of COCO 2017 and LVIS v1."
+            f"{path}: {len(strange)} of its image ids, e.g. $.images id {strange[0]}, are not in "
+            f"{' and '.join(map(str, of))}. All must be of COCO 2017 and LVIS v1."
         )
 
 

@@ -18,7 +18,7 @@ from rncdl.errors import UserError
 from tests.data.public.made_up import public_files, write_public_files
 
 FILES = public_files()
-STRANGE = [
+STRANGE: list[Any] = [
     *(None, True, "", "text", -1, 0, 1.5, 2**63, 10**30, -(10**30)),
     *(float("nan"), float("inf"), [], {}, [None], [[]], "\ud800", "http://["),
 ]
@@ -27,8 +27,8 @@ STRANGE = [
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Paths of all values in a JSON document, `value` itself included."""
     found = [path]
-    children = value.items() if isinstance(value, dict) else enumerate(value)
     if isinstance(value, dict | list):
+        children = value.items() if isinstance(value, dict) else enumerate(value)
         for key, child in children:
             found += places(child, (*path, key))
     return found
@@ -96,12 +96,14 @@ def test_damaged_files_are_named_or_mended(root: Path, damaged: tuple[str, bytes
     path = root / name
     whole = path.read_bytes()
     path.write_bytes(text)
+    said = ""
     try:
         make_both(root)
     except UserError as error:
-        assert re.search(r"(\w+)\.json", str(error)), error
+        said = str(error)
     finally:
         path.write_bytes(whole)
+    assert not said or path.name in said or "made.json" in said
 
 
 @pytest.mark.parametrize("name", sorted(FILES))

@@ -104,7 +104,7 @@ def test_links_lead_to_the_image_folders_and_can_be_made_again(tmp_path: Path):
 
 
 def test_a_missing_image_folder_and_one_in_the_way_are_named(tmp_path: Path):
-    with pytest.raises(UserError, match="No folder train2017.*coco/images/train2017"):
+    with pytest.raises(UserError, match=r"No folder train2017.*coco/images/train2017"):
         link_image_folders(tmp_path, [Place(1, "train2017/1.jpg")], [tmp_path / "coco"])
     (tmp_path / "coco" / "train2017").mkdir(parents=True)
     (tmp_path / "train2017").mkdir()

@@ -112,7 +112,7 @@ def test_frequencies_count_training_images(num_images: int, letter: str):
     columns = collect_objects(entries, dict.fromkeys(range(num_images + 1), (10, 10)))
     val = make_genome_val(columns, [Place(num_images, "VG_100K/1.jpg", 10, 10)], lvis_names={})
     assert [c.frequency for c in val.categories] == [letter]
-    assert len(val.annotations) == 2  # type: ignore[arg-type]
+    assert len(val.annotations) == 2
 
 
 def test_numbers_that_are_not_finite_are_left_out_and_counted():
