@@ -16,7 +16,7 @@ demo: install
 	$(BIN)/rncdl demo
 
 test: install
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 check: install
 	$(BIN)/ruff check .

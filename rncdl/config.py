@@ -46,7 +46,7 @@ class DetectorSettings(_Settings):
     """The class-agnostic R-CNN. Defaults are the paper's."""
 
     backbone: str = "resnet50"
-    """resnet18, resnet34, resnet50, resnet101, or `timm:NAME` for any timm feature model."""
+    """resnet10, 18, 34, 50, 101, or `timm:NAME` for any timm feature model."""
     weights: Path | None = None
     """Backbone weights: a torchvision or timm state dict, a safetensors file, or MoCo v2."""
     frozen_blocks: Annotated[int, Field(ge=0, le=5)] = 0

@@ -4,6 +4,9 @@ import ast
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
+
+from rncdl.config import Settings
 
 PACKAGE = Path(__file__).parent.parent / "rncdl"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -72,3 +75,13 @@ def test_training_takes_known_labels_and_nothing_wider(name):
 def test_no_module_has_a_name_that_says_nothing():
     empty_names = {"utils", "util", "core", "common", "misc", "helpers", "manager", "wrapper"}
     assert not [path for path in MODULES if path.stem in empty_names]
+
+
+def test_every_setting_is_read():
+    """A setting that nothing reads would be a promise that nothing keeps."""
+    read = set().union(*(names_used(path) for path in MODULES if path.name != "config.py"))
+    groups = [field.default for field in Settings.model_fields.values()]
+    names = {
+        name for group in groups if isinstance(group, BaseModel) for name in group.model_dump()
+    }
+    assert names - read == set()

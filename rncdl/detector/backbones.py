@@ -9,10 +9,12 @@ import torch
 import torchvision
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torchvision.models.resnet import BasicBlock, ResNet
 
 from rncdl.errors import UserError
 
-RESNETS = ("resnet18", "resnet34", "resnet50", "resnet101")
+RESNETS = ("resnet10", "resnet18", "resnet34", "resnet50", "resnet101")
+"""resnet10 is ours: one basic block a stage, for small images on a CPU."""
 STRIDES_PX = (4, 8, 16, 32)
 TIMM_PREFIX = "timm:"
 GROUPS = 32
@@ -72,7 +74,10 @@ class ResNetBackbone(Backbone):
         norm_layer: Callable[[int], nn.Module] = nn.BatchNorm2d
         if norm == "group":
             norm_layer = partial(nn.GroupNorm, GROUPS)
-        network = getattr(torchvision.models, name)(weights=None, norm_layer=norm_layer)
+        if name == "resnet10":
+            network = ResNet(BasicBlock, [1, 1, 1, 1], norm_layer=norm_layer)
+        else:
+            network = getattr(torchvision.models, name)(weights=None, norm_layer=norm_layer)
         width = network.fc.in_features
         self.channels = (width // 8, width // 4, width // 2, width)
         self.classifier_keys = frozenset(("fc.weight", "fc.bias"))

@@ -1,6 +1,8 @@
 """Making the bank: every pool image once, by all processes together, from where it stopped."""
 
 import json
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +10,17 @@ import numpy as np
 import torch
 
 from rncdl.config import Settings
+from rncdl.data.datasets import BadImage
 from rncdl.data.loading import BatchLoader
-from rncdl.data.viewed_images import Pool, ViewedImages
+from rncdl.data.viewed_images import Pool, ViewedImage, ViewedImages
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import MISSING, Bank, BankShape, digest
-from rncdl.discovery.extraction import RegionChoice, choose_regions, extract_features
+from rncdl.discovery.extraction import (
+    ExtractedRegions,
+    RegionChoice,
+    choose_regions,
+    extract_features,
+)
 from rncdl.training.processes import Processes, autocast, choose_precision
 from rncdl.training.progress import ProgressLine, say
 
@@ -112,20 +120,16 @@ def fill_bank(
     processes.wait_for_all()  # nobody writes before everybody has seen what is missing
     if not len(missing):
         return
-    device = processes.device
-    precision = choose_precision(settings.train.precision, device)
-    choice = region_choice(settings)
-    detector.to(device).eval()
-    own = missing[processes.rank :: processes.count].tolist()
-    size = settings.predict.batch_size
+    detector.to(processes.device).eval()
+    dataset = view_images(pool, settings, num_views=bank.shape.num_views)
     # An image's views depend on its place in the pool alone: a resumed bank equals any other.
+    own = missing[processes.rank :: processes.count].tolist()
     keys = [(index, settings.seed * 1_000_003 + index) for index in own]
+    size = settings.predict.batch_size
+    if processes.is_main:
+        per_image = _probe(detector, [dataset[key] for key in keys[:size]], settings)
+        say(f"Extracting takes about {per_image * len(keys) / 60:.1f} minutes.")
     batches = [keys[start : start + size] for start in range(0, len(keys), size)]
-    loader = BatchLoader(
-        view_images(pool, settings, num_views=bank.shape.num_views),
-        batches,
-        workers=settings.data.workers,
-    )
     position = {str(image.path): index for index, image in enumerate(pool.images)}
     with ProgressLine(
         "bank",
@@ -134,15 +138,36 @@ def fill_bank(
         start=bank.shape.num_images - len(missing),
         shown=processes.is_main,
     ) as progress:
-        for batch in loader:
+        for batch in BatchLoader(dataset, batches, workers=settings.data.workers):
             for bad in batch.bad_images:
                 bank.mark_unreadable(position[bad.path])
                 say(f"passed over {bad.path}: {bad.reason}")
             if batch.samples:
-                with torch.inference_mode(), autocast(device, precision):
-                    chosen = choose_regions(detector, batch.samples, choice)
-                    extracted = extract_features(detector, batch.samples, chosen)
+                extracted = _extract(detector, batch.samples, settings)
                 for image, regions in zip(batch.samples, extracted, strict=True):
                     bank.write(image.image_index, regions)
             progress.advance(processes.count * (len(batch.samples) + len(batch.bad_images)))
     processes.wait_for_all()
+
+
+@torch.inference_mode()
+def _extract(
+    detector: Detector, images: Sequence[ViewedImage], settings: Settings
+) -> list[ExtractedRegions]:
+    precision = choose_precision(settings.train.precision, detector.device)
+    with autocast(detector.device, precision):
+        chosen = choose_regions(detector, images, region_choice(settings))
+        return extract_features(detector, images, chosen)
+
+
+def _probe(
+    detector: Detector, items: Sequence[ViewedImage | BadImage], settings: Settings
+) -> float:
+    """Seconds that an image takes, from the second of two tries: the first one warms up."""
+    images = [item for item in items if not isinstance(item, BadImage)]
+    seconds = 0.0
+    for _ in range(2 if images else 0):
+        began = time.perf_counter()
+        _extract(detector, images, settings)
+        seconds = time.perf_counter() - began
+    return seconds / max(1, len(images))

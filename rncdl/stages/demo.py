@@ -26,7 +26,8 @@ from rncdl.stages.train import begin_training, resume_training
 from rncdl.training.processes import join_processes
 from rncdl.training.progress import console, say
 
-PRESET = "demo"
+PRESET = "shapes"
+DETECTOR_STEPS = 400
 CEILING_STEPS = 250
 """Steps of the fully supervised detector, which starts from the demo's own."""
 
@@ -68,10 +69,13 @@ def run_demo(out: Path, *, seed: int) -> None:
         seed=seed,
     )
     _announce(2, "train a detector on the 8 known classes")
-    _train(run, world / "labelled.json", start_from=None, overrides=[f"seed={seed}"])
-    _announce(
-        3, "discover: extract region features once, then train heads for 8 classes + clusters"
+    _train(
+        run,
+        world / "labelled.json",
+        start_from=None,
+        overrides=[f"seed={seed}", f"train.steps={DETECTOR_STEPS}"],
     )
+    _announce(3, "discover: extract region features once, then train heads on them")
     _discover(run, world / "unlabelled.json")
     _announce(4, "for comparison, train the same detector further with all 20 classes labelled")
     _train(

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from rncdl.training.checkpoints import list_checkpoints, load_checkpoint
 from rncdl.training.journal import read_journal
-from tests.pipeline.tiny import SETTINGS, command, environment, run_rncdl
+from tests.pipeline.tiny import SETTINGS, command, environment, run_rncdl, run_torchrun
 
 
 def begin(world: Path, run: Path, *overrides: str) -> list[object]:
@@ -93,22 +93,27 @@ def test_a_loss_that_is_not_finite_names_the_images(world: Path, tmp_path: Path)
 
 
 def test_two_processes_end_with_the_same_weights_and_share_the_batch(world: Path, tmp_path: Path):
-    """Half the batch each: with frozen norms, two processes do what one does with all of it."""
-    exact = ["detector.norm=frozen", "detector.fpn_norm=false", "detector.mask_head_norm=false"]
-    pair, alone = tmp_path / "pair", tmp_path / "alone"
-    run_rncdl(*begin(world, pair, "train.steps=2", *exact), processes=2)
-    run_rncdl(*begin(world, alone, "train.steps=2", *exact))
-    assert weights(pair).keys() == weights(alone).keys()
-    assert read_journal(pair / "train" / "journal.jsonl")[-1]["step"] == 2
-    said = run_rncdl(*begin(world, tmp_path / "odd", "train.batch_size=5"), processes=2, code=1)
-    assert "train.batch_size = 5" in said
+    script = Path(__file__).with_name("two_ranks.py")
+    words = [script, world / "labelled.json", tmp_path / "pair", *SETTINGS, "train.steps=3"]
+    said = run_torchrun(*words)
+    assert said.count("same") == 2
 
 
-def test_accumulated_parts_teach_what_the_whole_batch_teaches(world: Path, tmp_path: Path):
-    """Gradient accumulation changes memory, not the number of images a step sees."""
-    run = tmp_path / "parts"
-    run_rncdl(*begin(world, run, "train.accumulate=2", "train.steps=2"))
-    assert read_journal(run / "train" / "journal.jsonl")[-1]["step"] == 2
+def test_an_uneven_batch_is_refused_before_training(world: Path, tmp_path: Path):
+    words = begin(world, tmp_path / "odd", "train.batch_size=5")
+    assert "train.batch_size = 5" in run_rncdl(*words, processes=2, code=1)
+
+
+def test_accumulated_parts_make_one_step(world: Path, tmp_path: Path):
+    """As many steps and log lines as without; the loss is the whole batch's, not a part's sum."""
+    losses = []
+    for parts in (1, 4):
+        run = tmp_path / f"parts{parts}"
+        run_rncdl(*begin(world, run, f"train.accumulate={parts}", "train.steps=2"))
+        records = read_journal(run / "train" / "journal.jsonl")
+        assert [r["step"] for r in records] == [2]
+        losses.append(records[0]["loss"])
+    assert losses[0] == pytest.approx(losses[1], rel=0.25)
 
 
 def test_boxes_without_masks_build_no_mask_head(world: Path, tmp_path: Path):

@@ -60,27 +60,31 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
 
 
+_TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
+
+
 def command(*words: object, processes: int = 1) -> list[str]:
     """The `rncdl` command line, under torchrun for several processes."""
-    launcher = [sys.executable, "-m", "rncdl"]
+    launcher: tuple[str, ...] = (sys.executable, "-m", "rncdl")
     if processes > 1:
-        launcher = [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-            *("--nproc-per-node", str(processes), "-m", "rncdl"),
-        ]
+        launcher = (*_TORCHRUN, str(processes), "-m", "rncdl")
     # torchrun would take --run for an abbreviation of its own --run-path.
     return [*launcher, *("-R" if word == "--run" else str(word) for word in words)]
 
 
 def run_rncdl(*words: object, processes: int = 1, code: int = 0) -> str:
     """What the command says on the screen; it must end with `code`."""
+    return _run(command(*words, processes=processes), code=code)
+
+
+def run_torchrun(*words: object) -> str:
+    """What a script says that torchrun runs in two processes; it must end well."""
+    return _run([*_TORCHRUN, "2", *map(str, words)], code=0)
+
+
+def _run(words: list[str], *, code: int) -> str:
     done = subprocess.run(
-        command(*words, processes=processes),
-        capture_output=True,
-        text=True,
-        env=environment(),
-        timeout=300,
-        check=False,
+        words, capture_output=True, text=True, env=environment(), timeout=300, check=False
     )
     said = done.stdout + done.stderr
     assert done.returncode == code, said

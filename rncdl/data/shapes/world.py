@@ -29,7 +29,7 @@ from rncdl.errors import UserError
 
 _DRAWING_VERSION = 1
 """Goes up whenever the same settings give other bytes."""
-_MIN_OBJECTS, _MAX_OBJECTS = 2, 7
+_MIN_OBJECTS, _MAX_OBJECTS = 2, 6
 _FINISHED, _UNFINISHED = "world.json", "world.unfinished"
 
 
