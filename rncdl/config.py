@@ -134,8 +134,9 @@ class PredictSettings(_Settings):
     """Per image."""
     proposal_nms: Fraction = 0.7
     """Paper and torchvision 0.7; the authors use 0.9 once novel classes are on."""
-    score: Literal["softmax", "foreground"] = "softmax"
-    """softmax: class probability; foreground: that times how likely the region is an object."""
+    score: Literal["softmax", "foreground", "objectness"] = "softmax"
+    """softmax: class probability. The others multiply it by how likely the region is an object:
+    foreground by the known head's old background row, objectness by the RPN."""
     min_score: Fraction = 1e-4
     nms: Fraction = 0.5
     """Per class."""

@@ -24,6 +24,8 @@ class Reading:
     classify: Classify
     wanted: Tensor | None = None
     """(C,) bool: only these outputs are detected; None: all"""
+    by_objectness: bool = False
+    """scores are multiplied by the RPN's probability that the region is an object"""
 
 
 @dataclass(frozen=True)
@@ -69,15 +71,18 @@ def detect(
     counts = [len(b) for b in boxes]
     features = detector.region_features(maps, boxes)
     refined = detector.refine_boxes(features, boxes, batch.sizes_hw)
-    chosen = [
-        [
-            _choose(image_boxes, scores, wanted=reading.wanted, limits=limits)
-            for image_boxes, scores in zip(
-                refined, reading.classify(features).split(counts), strict=True
-            )
-        ]
-        for reading in readings
-    ]
+    objectness = torch.cat([proposal.objectness for proposal in proposals]).float().sigmoid()
+    chosen = []
+    for reading in readings:
+        scores = reading.classify(features)
+        if reading.by_objectness:
+            scores = scores * objectness[:, None]
+        chosen.append(
+            [
+                _choose(image_boxes, image_scores, wanted=reading.wanted, limits=limits)
+                for image_boxes, image_scores in zip(refined, scores.split(counts), strict=True)
+            ]
+        )
     used = [
         torch.unique(torch.cat([of_reading[i].rows for of_reading in chosen]))
         for i in range(len(samples))

@@ -1,7 +1,7 @@
 """`rncdl demo`: the whole job on the drawn world, and what to compare it with."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -14,7 +14,7 @@ from rncdl.evaluation.average_precision import APResult
 from rncdl.evaluation.report import Report
 from rncdl.evaluation.tables import markdown_table
 from rncdl.files import write_atomically
-from rncdl.prediction import classify_as_trained, classify_with_head
+from rncdl.prediction import classify_as_trained
 from rncdl.run_folder import RunFolder
 from rncdl.stages.discover import discover
 from rncdl.stages.evaluate import systems_of
@@ -137,7 +137,7 @@ def _discover(run: RunFolder, unlabelled: Path) -> None:
 def _measure(run: RunFolder, ceiling: RunFolder, val: Path, *, seed: int) -> list[_Row]:
     """The lines of the table, in the order of the paper's."""
     settings = resolve_settings(base=run.discovery("main").settings())
-    score, num_clusters = settings.predict.score, settings.discover.heads[0]
+    num_clusters = settings.discover.heads[0]
     truth = load_dataset(val, None, shown=False)
     split = run.split()
     with join_processes(settings.device) as processes:
@@ -150,7 +150,7 @@ def _measure(run: RunFolder, ceiling: RunFolder, val: Path, *, seed: int) -> lis
         )
         systems = [
             System("kmeans", centroids, num_clusters),
-            System("random", classify_with_head(random_heads, 0, score=score), num_clusters),
+            replace(systems_of(random_heads, settings)[0], name="random"),
             *systems_of(heads, settings),
         ]
         folder = run.evaluation(val.stem, "main")

@@ -15,7 +15,7 @@ from rncdl.discovery.filling import bank_origin, open_bank
 from rncdl.discovery.online import train_heads_online
 from rncdl.discovery.training import train_heads
 from rncdl.errors import UserError
-from rncdl.run_folder import DiscoveryFolder, RunFolder
+from rncdl.run_folder import DiscoveryFolder, DiscoveryInputs, RunFolder
 from rncdl.stages.loading import build_heads, load_dataset, load_detector
 from rncdl.stages.train import wants_masks
 from rncdl.training.processes import Processes, join_processes
@@ -41,18 +41,18 @@ def discover(
     _require_free(folder, resume=resume)
     base = folder.settings() if resume else run.settings()
     settings = resolve_settings(preset, overrides, base=base)
+    noted = None if unlabelled or labelled else folder.inputs()
+    inputs = noted or _named_inputs(
+        run,
+        unlabelled,
+        unlabelled_images=unlabelled_images,
+        labelled=labelled,
+        images=images,
+    )
     with join_processes(settings.device) as processes:
-        pool = load_pool(
-            run,
-            unlabelled,
-            unlabelled_images=unlabelled_images,
-            labelled=labelled,
-            images=images,
-            settings=settings,
-            shown=processes.is_main,
-        )
+        pool = load_pool(run, inputs, settings=settings, shown=processes.is_main)
         if processes.is_main and not folder.exists:
-            folder.begin(settings)
+            folder.begin(settings, inputs)
         processes.wait_for_all()
         detector = _starting_detector(run, settings, pool)
         if online or settings.discover.single_phase or settings.discover.frozen != "all_but_heads":
@@ -63,29 +63,39 @@ def discover(
             say(f"Heads: {folder.heads_file}")
 
 
-def load_pool(
+def load_pool(run: RunFolder, inputs: DiscoveryInputs, *, settings: Settings, shown: bool) -> Pool:
+    """The labelled and the unlabelled images of a discovery."""
+    images = Path(inputs.images) if inputs.images else None
+    labels = run.split().keep_known(load_dataset(Path(inputs.labelled), images, shown=shown))
+    unlabelled_images = Path(inputs.unlabelled_images) if inputs.unlabelled_images else None
+    records: list[ImageRecord] = []
+    for path in inputs.unlabelled:
+        loaded = load_images_or_annotations(
+            Path(path), unlabelled_images, on_bad_image=settings.data.on_bad_image
+        )
+        records.extend(without_labels(loaded.annotations).images)
+    return Pool(labels, records)
+
+
+def _named_inputs(
     run: RunFolder,
     unlabelled: Sequence[Path],
     *,
     unlabelled_images: Path | None,
     labelled: Path | None,
     images: Path | None,
-    settings: Settings,
-    shown: bool,
-) -> Pool:
-    """The labelled images (the run's own unless others are named) and the unlabelled ones."""
+) -> DiscoveryInputs:
+    """The files that were named; the labelled ones are the run's own unless others are."""
     if labelled is None:
         inputs = run.inputs()
         labelled = Path(inputs.labelled)
         images = Path(inputs.images) if inputs.images else None
-    labels = run.split().keep_known(load_dataset(labelled, images, shown=shown))
-    records: list[ImageRecord] = []
-    for path in unlabelled:
-        loaded = load_images_or_annotations(
-            path, unlabelled_images, on_bad_image=settings.data.on_bad_image
-        )
-        records.extend(without_labels(loaded.annotations).images)
-    return Pool(labels, records)
+    return DiscoveryInputs(
+        labelled=str(labelled.resolve()),
+        images=str(images.resolve()) if images else None,
+        unlabelled=tuple(str(path.resolve()) for path in unlabelled),
+        unlabelled_images=str(unlabelled_images.resolve()) if unlabelled_images else None,
+    )
 
 
 def _require_free(folder: DiscoveryFolder, *, resume: bool) -> None:

@@ -86,12 +86,20 @@ def evaluate(
 def systems_of(heads: DiscoveryHeads, settings: Settings) -> list[System]:
     """Each novel head alone, and the known classes alone."""
     score = settings.predict.score
+    by_objectness = score == "objectness"
     return [
         *(
-            System(f"head{h}", classify_with_head(heads, h, score=score), num_clusters)
+            System(
+                f"head{h}",
+                classify_with_head(heads, h, score=score),
+                num_clusters,
+                by_objectness=by_objectness,
+            )
             for h, num_clusters in enumerate(heads.num_clusters)
         ),
-        System("knownonly", classify_known_only(heads, score=score), None),
+        System(
+            "knownonly", classify_known_only(heads, score=score), None, by_objectness=by_objectness
+        ),
     ]
 
 

@@ -60,7 +60,7 @@ def _save_heads(
     for head, tensors in zip(heads.novel, imported.novel_heads, strict=True):
         head.load_state_dict(without_first_bias(tensors))
     folder = run.discovery(name)
-    folder.begin(settings)
+    folder.begin(settings, None)
     folder.save_heads(heads.state_dict())
     say(f"Heads: {folder.heads_file}")
 

@@ -46,6 +46,8 @@ class System:
     classify: Classify
     num_clusters: int | None
     """N; None: only the known classes are classified, and no cluster needs a name"""
+    by_objectness: bool = False
+    """scores are multiplied by the RPN's probability that the region is an object"""
 
 
 @dataclass(frozen=True)
@@ -226,7 +228,8 @@ def _assigned_ids(assignment: Assignment, truth: AnnotationSet) -> np.ndarray:
 
 
 def _reading(one: _Named, device: torch.device) -> Reading:
-    return Reading(one.system.classify, torch.from_numpy(one.category_ids >= 0).to(device))
+    wanted = torch.from_numpy(one.category_ids >= 0).to(device)
+    return Reading(one.system.classify, wanted, by_objectness=one.system.by_objectness)
 
 
 def _score(

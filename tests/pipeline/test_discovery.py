@@ -100,7 +100,7 @@ def test_bank_and_online_give_the_same_loss(discovered: Path, world: Path):
     dataset = view_images(pool, settings, num_views=settings.discover.views)
     indices = [0, 3, 17, 20]
     images = [dataset[(index, settings.seed * 1_000_003 + index)] for index in indices]
-    with torch.inference_mode():
+    with torch.no_grad():
         viewed = [image for image in images if not isinstance(image, BadImage)]
         chosen = choose_regions(detector, viewed, region_choice(settings))
         direct = batch_of_extracted(*[extract_features(detector, viewed, chosen)] * 2)

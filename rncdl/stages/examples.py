@@ -1,0 +1,128 @@
+"""Drawings of what detectors find on a few images, beside the truth where it is given."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from rncdl.config import Settings
+from rncdl.data.records import AnnotationSet, ImageRecord
+from rncdl.detections import Detections
+from rncdl.detector.inference import Classify, Reading
+from rncdl.detector.model import Detector
+from rncdl.gallery.drawings import MIN_SHOWN_SCORE, draw_marks, side_by_side
+from rncdl.gallery.examples import annotation_marks, detection_marks
+from rncdl.gallery.thumbnails import open_picture
+from rncdl.prediction import classify_as_trained, predict_images
+from rncdl.run_folder import RunFolder
+from rncdl.stages.loading import load_dataset, load_detector
+from rncdl.training.processes import join_processes
+
+NUM_EXAMPLES = 12
+_MIN_SUPERVISED_SCORE = 0.3
+"""A supervised detector's scores are those of classes it was shown, and higher."""
+
+
+@dataclass(frozen=True)
+class ShownDetector:
+    """One way to read the images, to be drawn as a panel."""
+
+    title: str
+    detector: Detector
+    classify: Classify
+    output_names: Sequence[str]
+    min_score: float = MIN_SHOWN_SCORE
+
+
+@dataclass(frozen=True)
+class Showcase:
+    """A labelled file on whose images truth and detections are to be shown side by side."""
+
+    val: Path
+    images: Path | None = None
+    supervised: RunFolder | None = None
+    """a run that was trained with all labels: the ceiling"""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A drawing, and what is on it in words."""
+
+    drawing: Image.Image
+    alt: str
+    caption: str
+
+
+def draw_examples(
+    ours: ShownDetector, images: Sequence[ImageRecord], known: Sequence[str], *, settings: Settings
+) -> list[Example]:
+    """Detections on some of the images, evenly spread over them."""
+    return _draw([ours], images, known, truth=None, settings=settings)
+
+
+def draw_showcase(
+    ours: ShownDetector, showcase: Showcase, known: Sequence[str], *, settings: Settings
+) -> list[Example]:
+    """Truth, the fully supervised detector where there is one, and ours, side by side."""
+    truth = load_dataset(showcase.val, showcase.images, shown=False)
+    shown = [ours]
+    if showcase.supervised is not None:
+        split = showcase.supervised.split()
+        detector = load_detector(showcase.supervised, showcase.supervised.settings(), split)
+        classify = classify_as_trained(detector)
+        shown.insert(
+            0,
+            ShownDetector(
+                "fully supervised", detector, classify, split.known, _MIN_SUPERVISED_SCORE
+            ),
+        )
+    return _draw(shown, truth.images, known, truth=truth, settings=settings)
+
+
+def _draw(
+    shown: Sequence[ShownDetector],
+    images: Sequence[ImageRecord],
+    known: Sequence[str],
+    *,
+    truth: AnnotationSet | None,
+    settings: Settings,
+) -> list[Example]:
+    rows = np.unique(np.linspace(0, len(images) - 1, NUM_EXAMPLES).round().astype(int)).tolist()
+    found = [_detect(one, [images[row] for row in rows], settings) for one in shown]
+    examples = []
+    for row in rows:
+        image = images[row]
+        picture = open_picture(image)
+        if picture is None:
+            continue
+        panels = [] if truth is None else [annotation_marks(truth, row, known)]
+        for one, detections in zip(shown, found, strict=True):
+            of_image = detections.select(detections.image_ids == image.id)
+            panels.append(
+                detection_marks(of_image, one.output_names, known, min_score=one.min_score)
+            )
+        drawn = [draw_marks(picture, marks) for marks in panels]
+        titles = [*([] if truth is None else ["truth"]), *(one.title for one in shown)]
+        examples.append(
+            Example(
+                drawing=drawn[0] if len(drawn) == 1 else side_by_side(drawn, titles),
+                alt=f"Found in {image.path.name}: {', '.join(panels[-1].names) or 'nothing'}",
+                caption=image.path.name,
+            )
+        )
+    return examples
+
+
+def _detect(one: ShownDetector, images: Sequence[ImageRecord], settings: Settings) -> Detections:
+    with join_processes(settings.device) as processes:
+        parts = predict_images(
+            one.detector,
+            images,
+            [Reading(one.classify)],
+            settings=settings,
+            processes=processes,
+            skipped=[],
+        )
+        return Detections.concatenate([part[0] for part in parts])
