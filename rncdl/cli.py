@@ -307,6 +307,41 @@ def evaluate(
         )
 
 
+@app.command()
+def report(
+    run: RunOption,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="The discovery to show; default: the newest finished one."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The html file; default: report.html in the run.")
+    ] = None,
+    val: Annotated[
+        Path | None,
+        typer.Option("--val", help="A labelled json: examples show its truth beside detections."),
+    ] = None,
+    val_images: Annotated[
+        Path | None, typer.Option("--val-images", help="Image folder of --val.")
+    ] = None,
+    supervised: Annotated[
+        Path | None,
+        typer.Option("--supervised", help="With --val: a run trained with all labels, to compare."),
+    ] = None,
+) -> None:
+    """Write one html page with all that a run has found: numbers, clusters, pictures."""
+    from rncdl.run_folder import RunFolder
+    from rncdl.stages.examples import Showcase
+    from rncdl.stages.report import report as write_page
+
+    if val is None and (supervised is not None or val_images is not None):
+        raise typer.BadParameter("--supervised and --val-images need --val")
+    showcase = None
+    if val is not None:
+        showcase = Showcase(val, val_images, RunFolder(supervised) if supervised else None)
+    write_page(run, name=name, out=out, showcase=showcase)
+
+
 @app.command("import")
 def import_checkpoint(
     checkpoint: Annotated[

@@ -29,6 +29,16 @@ class TrainingInputs:
 
 
 @dataclass(frozen=True)
+class DiscoveryInputs:
+    """The files whose images made up the pool of a discovery, as absolute paths."""
+
+    labelled: str
+    images: str | None = None
+    unlabelled: tuple[str, ...] = ()
+    unlabelled_images: str | None = None
+
+
+@dataclass(frozen=True)
 class RunFolder:
     """Names, saves and loads the files of one run. Stages meet only here.
 
@@ -39,9 +49,10 @@ class RunFolder:
     detector.safetensors   the trained detector
     train/                 checkpoints, journal.jsonl, tensorboard
     bank/                  region features of the pool
-    discoveries/NAME/      heads of one discovery: settings, checkpoints, journal, heads
+    discoveries/NAME/      one discovery: settings, inputs, checkpoints, journal, heads
     skipped_images.jsonl   images passed over because they cannot be read
     evaluations/NAME/      detections, assignments, report.json and report.md of one evaluation
+    report.html            the page to look at
     ```
     """
 
@@ -104,6 +115,19 @@ class RunFolder:
     def evaluation(self, val_name: str, discovery: str | None) -> "EvaluationFolder":
         """The folder of one evaluation: of the detector as trained, or of a discovery."""
         return EvaluationFolder(self.path / "evaluations" / f"{val_name}_{discovery or 'trained'}")
+
+    def evaluations_of(self, discovery: str | None) -> "dict[str, EvaluationFolder]":
+        """Finished evaluations of a discovery, or of the detector as trained, by validation set."""
+        ending = f"_{discovery or 'trained'}"
+        found = sorted((self.path / "evaluations").glob(f"*{ending}/report.json"))
+        return {
+            path.parent.name.removesuffix(ending): EvaluationFolder(path.parent) for path in found
+        }
+
+    @property
+    def report_file(self) -> Path:
+        """The page to look at."""
+        return self.path / "report.html"
 
     @property
     def exists(self) -> bool:
@@ -195,9 +219,23 @@ class DiscoveryFolder:
         """True once this discovery has begun."""
         return self.settings_file.is_file()
 
-    def begin(self, settings: Settings) -> None:
-        """Write what a discovery starts from."""
+    @property
+    def inputs_file(self) -> Path:
+        """Paths of the pool's files."""
+        return self.path / "inputs.json"
+
+    def begin(self, settings: Settings, inputs: DiscoveryInputs | None) -> None:
+        """Write what a discovery starts from; an imported one has no files to go back to."""
+        if inputs is not None:
+            write_atomically(self.inputs_file, json.dumps(asdict(inputs), indent=2).encode())
         write_atomically(self.settings_file, dump_settings(settings).encode())
+
+    def inputs(self) -> DiscoveryInputs | None:
+        """The files of the pool; None where the discovery did not note them."""
+        if not self.inputs_file.is_file():
+            return None
+        values = json.loads(self.inputs_file.read_text("utf-8"))
+        return DiscoveryInputs(**{**values, "unlabelled": tuple(values["unlabelled"])})
 
     def settings(self) -> Settings:
         """The settings the discovery was begun with."""

@@ -14,14 +14,17 @@ from rncdl.evaluation.average_precision import APResult
 from rncdl.evaluation.report import Report
 from rncdl.evaluation.tables import markdown_table
 from rncdl.files import write_atomically
+from rncdl.gallery.findings import HeadlineRow
 from rncdl.prediction import classify_as_trained
 from rncdl.run_folder import RunFolder
 from rncdl.stages.discover import discover
 from rncdl.stages.evaluate import systems_of
+from rncdl.stages.examples import Showcase
 from rncdl.stages.info import versions
 from rncdl.stages.loading import build_heads, load_dataset, load_detector, load_heads
 from rncdl.stages.measure import System, measure
 from rncdl.stages.prepare import prepare_shapes
+from rncdl.stages.report import write_report
 from rncdl.stages.train import begin_training, resume_training
 from rncdl.training.processes import join_processes
 from rncdl.training.progress import console, say
@@ -46,6 +49,16 @@ class _Row:
         values = [100 * (group.ap or 0.0) for group in groups]
         accuracy = "-" if self.accuracy is None else f"{self.accuracy:.3f}"
         return [self.name, *(f"{value:.1f}" for value in values), accuracy]
+
+    def headline(self) -> HeadlineRow:
+        return HeadlineRow(
+            name=self.name,
+            known_ap=self.boxes.known.ap,
+            novel_ap=self.boxes.novel.ap,
+            all_ap=self.boxes.all.ap,
+            novel_mask_ap=self.masks.novel.ap,
+            novel_accuracy=self.accuracy,
+        )
 
 
 _HEADER = ["System", "known AP", "novel AP", "all AP", "novel mask AP", "novel cluster acc."]
@@ -87,8 +100,14 @@ def run_demo(out: Path, *, seed: int) -> None:
     _announce(5, "measure on the validation images")
     rows = _measure(run, ceiling, world / "val.json", seed=seed)
     _announce(6, "write the report")
-    seconds = time.monotonic() - began
-    _show(rows, out, seed=seed, seconds=seconds)
+    write_report(
+        run,
+        "main",
+        out / "report.html",
+        comparison_rows=[row.headline() for row in rows],
+        showcase=Showcase(world / "val.json", supervised=ceiling),
+    )
+    _show(rows, out, seed=seed, seconds=time.monotonic() - began)
 
 
 def _announce(number: int, what: str) -> None:
@@ -221,6 +240,5 @@ def _show(rows: list[_Row], out: Path, *, seed: int, seconds: float) -> None:
         + f"\nTook {seconds:.0f} s in all. {packages}.\n\n"
         "All numbers: [run/evaluations/val_main/report.md](run/evaluations/val_main/report.md)\n"
     )
-    path = out / "report.md"
-    write_atomically(path, text.encode())
-    say(f"Took {seconds:.0f} s. Report: {path.resolve()}")
+    write_atomically(out / "report.md", text.encode())
+    say(f"Took {seconds:.0f} s. Open {(out / 'report.html').resolve()}")

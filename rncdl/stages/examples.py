@@ -21,6 +21,8 @@ from rncdl.stages.loading import load_dataset, load_detector
 from rncdl.training.processes import join_processes
 
 NUM_EXAMPLES = 12
+NUM_SHOWCASED = 6
+"""Side by side they take more room."""
 _MIN_SUPERVISED_SCORE = 0.3
 """A supervised detector's scores are those of classes it was shown, and higher."""
 
@@ -89,7 +91,8 @@ def _draw(
     truth: AnnotationSet | None,
     settings: Settings,
 ) -> list[Example]:
-    rows = np.unique(np.linspace(0, len(images) - 1, NUM_EXAMPLES).round().astype(int)).tolist()
+    wanted = NUM_EXAMPLES if truth is None else NUM_SHOWCASED
+    rows = np.unique(np.linspace(0, len(images) - 1, wanted).round().astype(int)).tolist()
     found = [_detect(one, [images[row] for row in rows], settings) for one in shown]
     examples = []
     for row in rows:

@@ -99,7 +99,7 @@ def write_report(
         images = pool.images[pool.num_labelled :] or pool.images
         drawn = draw_examples(ours, images, split.known, settings=settings)
     page = Page(
-        title=f"{run.path.resolve().name}: {name}",
+        title=f"{run.path.resolve().name}: discovery {name}",
         facts=_facts(split.num_known, heads, pool, summaries),
         comparison=comparison_rows,
         evaluations=evaluations,

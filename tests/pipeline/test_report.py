@@ -2,7 +2,13 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
+
+from rncdl.errors import UserError
 from rncdl.run_folder import RunFolder
+from rncdl.stages.evaluate import evaluate
+from rncdl.stages.examples import Showcase
+from rncdl.stages.report import report
 from tests.pipeline.tiny import run_rncdl
 
 
@@ -40,23 +46,28 @@ def test_with_an_evaluation_the_report_has_its_numbers(
 ):
     run = tmp_path / "run"
     shutil.copytree(discovered, run)
-    run_rncdl("evaluate", world / "val.json", f"--run={run}", "--name", "main")
-    run_rncdl("report", "--run", run, "--name", "main", "--val", world / "val.json")
+    evaluate(run, world / "val.json", images=None, name="main", train_labels=None, overrides=[])
+    showcase = Showcase(world / "val.json", supervised=RunFolder(run))
+    report(run, name="main", out=None, showcase=showcase)
     html = (run / "report.html").read_text()
     assert '<section id="headline">' in html
     assert '<section id="classes">' in html
+    assert 'class="examples wide"' in html
     numbers = json.loads((run / "evaluations" / "val_main" / "report.json").read_text())
     first = numbers["ap"][0]["known"]["ap"]
     assert f">{100 * first:.1f}</td>" in html
 
 
-def test_a_discovery_without_noted_files_has_a_report_that_says_so(
-    discovered: Path, tmp_path: Path
-):
+def test_what_cannot_be_shown_is_said(discovered: Path, tmp_path: Path):
     run = tmp_path / "run"
     shutil.copytree(discovered, run)
+    shutil.rmtree(run / "bank")
+    report(run, name="main", out=None, showcase=None)
+    html = (run / "report.html").read_text()
+    assert "no bank" in html
+    assert '<section id="examples">' in html
     RunFolder(run).discovery("main").inputs_file.unlink()
-    run_rncdl("report", "--run", run, "--name", "main")
+    report(run, name="main", out=None, showcase=None)
     html = (run / "report.html").read_text()
     assert "did not note its images" in html
     assert '<section id="curves">' in html
@@ -65,5 +76,5 @@ def test_a_discovery_without_noted_files_has_a_report_that_says_so(
 def test_a_run_without_a_discovery_is_refused(trained: Path, tmp_path: Path):
     run = tmp_path / "run"
     shutil.copytree(trained, run, ignore=shutil.ignore_patterns("discoveries"))
-    said = run_rncdl("report", "--run", run, code=2)
-    assert "no finished discovery" in said
+    with pytest.raises(UserError, match="no finished discovery"):
+        report(run, name=None, out=None, showcase=None)

@@ -1,0 +1,49 @@
+"""Annotations and detections of one image, ready to be drawn."""
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+from pycocotools import mask as coco_mask
+
+from rncdl.data.masks import decode_masks
+from rncdl.data.records import AnnotationSet
+from rncdl.detections import Detections
+from rncdl.gallery.drawings import Marks, choose_shown, class_colour
+
+
+def annotation_marks(truth: AnnotationSet, image_index: int, known: Collection[str]) -> Marks:
+    """All annotations of an image."""
+    rows = truth.rows_of_image(image_index)
+    name_of = {category.id: category.name for category in truth.categories}
+    names = [name_of[category_id] for category_id in truth.category_ids[rows].tolist()]
+    of_rows = [truth.segmentations[row] for row in range(rows.start, rows.stop)]
+    segmentations = [one for one in of_rows if one is not None]
+    image = truth.images[image_index]
+    complete = len(segmentations) == len(names)
+    return Marks(
+        boxes_xyxy=truth.boxes_xyxy[rows],
+        names=names,
+        colours=[class_colour(name, novel=name not in known) for name in names],
+        masks=decode_masks(segmentations, image.height, image.width) if complete else None,
+    )
+
+
+def detection_marks(
+    found: Detections, output_names: Sequence[str], known: Collection[str], *, min_score: float
+) -> Marks:
+    """The detections of one image that are worth drawing, the best first.
+
+    `category_ids` of `found` are output indices, each with its name in `output_names`.
+    """
+    shown = found.select(choose_shown(found.boxes_xyxy, found.scores, min_score=min_score))
+    names = [output_names[output] for output in shown.category_ids.tolist()]
+    masks = None
+    if shown.rles:
+        masks = np.ascontiguousarray(coco_mask.decode(shown.rles).transpose(2, 0, 1)).view(bool)
+    return Marks(
+        boxes_xyxy=shown.boxes_xyxy,
+        names=names,
+        colours=[class_colour(name, novel=name not in known) for name in names],
+        scores=shown.scores,
+        masks=masks,
+    )

@@ -1,0 +1,180 @@
+"""What the evaluations and journals of a run say, as rows for the page."""
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from rncdl.gallery.charts import Line, line_chart
+
+_SYSTEM_NAMES = {
+    "trained": "detector as trained (known classes only)",
+    "knownonly": "after discovery, known classes only",
+    "kmeans": "k-means on region features",
+    "random": "RNCDL, random novel head",
+}
+_CURVES = {
+    "loss": "Loss",
+    "class": "Classification loss",
+    "box": "Box loss",
+    "mask": "Mask loss",
+    "rpn_objectness": "Proposal objectness loss",
+    "rpn_box": "Proposal box loss",
+    "known_bbox_ap": "AP of known classes (boxes)",
+    "known_segm_ap": "AP of known classes (masks)",
+    "swapped_loss": "Swapped loss (discovery)",
+    "supervised_loss": "Supervised loss (known classes)",
+    "clusters_in_use": "Clusters in use",
+    "label_entropy": "Entropy of pseudo-labels (nats)",
+    "share_error": "Error of the class shares (L1)",
+}
+
+
+@dataclass(frozen=True)
+class HeadlineRow:
+    """One line of the headline table; AP and accuracy in [0, 1], None where not measured."""
+
+    name: str
+    known_ap: float | None
+    novel_ap: float | None
+    all_ap: float | None
+    novel_mask_ap: float | None = None
+    novel_accuracy: float | None = None
+    """clustering accuracy on the annotated boxes of novel classes"""
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """AP of one class."""
+
+    name: str
+    is_known: bool
+    num_annotations: int
+    ap: float | None
+    ap50: float | None
+
+
+@dataclass(frozen=True)
+class AssignedRow:
+    """The class that an output was found to stand for."""
+
+    output: int
+    is_known: bool
+    name: str | None
+    count: int
+    size: int
+    purity: float
+
+
+@dataclass(frozen=True)
+class RecallTable:
+    """Share of the annotated objects that the proposals cover, whatever their class."""
+
+    header: list[str]
+    rows: list[tuple[str, list[float]]]
+
+
+def headline_rows(report: Mapping[str, Any]) -> list[HeadlineRow]:
+    """Every system of an evaluation's report.json; clusters named by the `fixed` protocol."""
+    rows = []
+    for entry in report["ap"]:
+        if entry["iou_type"] != "bbox" or entry["protocol"] not in (None, "fixed"):
+            continue
+        if entry["cut"] != "before":
+            continue
+        masks = [
+            other
+            for other in report["ap"]
+            if other["iou_type"] == "segm"
+            and all(other[key] == entry[key] for key in ("system", "protocol", "cut"))
+        ]
+        clusters = report["clusters"].get(entry["system"])
+        novel = clusters["scores"].get("novel") if clusters else None
+        rows.append(
+            HeadlineRow(
+                name=_system_name(entry["system"], report["clusters"]),
+                known_ap=entry["known"]["ap"],
+                novel_ap=entry["novel"]["ap"],
+                all_ap=entry["all"]["ap"],
+                novel_mask_ap=masks[0]["novel"]["ap"] if masks else None,
+                novel_accuracy=novel["accuracy"] if novel else None,
+            )
+        )
+    return rows
+
+
+def _system_name(system: str, clusters: Mapping[str, Any]) -> str:
+    if not system.startswith("head"):
+        return _SYSTEM_NAMES.get(system, system)
+    num_heads = sum(name.startswith("head") for name in clusters)
+    return "RNCDL" if num_heads < 2 else f"RNCDL, {clusters[system]['num_clusters']:,} clusters"
+
+
+def recall_table(report: Mapping[str, Any]) -> RecallTable:
+    """Proposal recall of an evaluation's report.json."""
+    recall = report["proposal_recall"]
+    limits = list(recall["all"]["average"])
+    return RecallTable(
+        header=[*(f"AR@{k}" for k in limits), *(f"R50@{k}" for k in limits)],
+        rows=[
+            (group, [*recall[group]["average"].values(), *recall[group]["at_iou_50"].values()])
+            for group in ("known", "novel", "all")
+        ],
+    )
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """An evaluation's report.json."""
+    return json.loads(path.read_text("utf-8"))
+
+
+def read_classes(path: Path) -> list[ClassRow]:
+    """AP class by class, the best first; nothing where there is no such file."""
+    rows = [
+        ClassRow(
+            name=line["class"],
+            is_known=line["group"] == "known",
+            num_annotations=int(line["annotations"]),
+            ap=float(line["AP"]) if line["AP"] else None,
+            ap50=float(line["AP50"]) if line["AP50"] else None,
+        )
+        for line in _read_csv(path)
+    ]
+    return sorted(rows, key=lambda row: -1.0 if row.ap is None else row.ap, reverse=True)
+
+
+def read_assigned(path: Path) -> list[AssignedRow]:
+    """What each output stands for, in output order; nothing where there is no such file."""
+    return [
+        AssignedRow(
+            output=int(line["output"]),
+            is_known=line["kind"] == "known",
+            name=line["class"] or None,
+            count=int(line["count"]),
+            size=int(line["size"]),
+            purity=float(line["purity"]),
+        )
+        for line in _read_csv(path)
+    ]
+
+
+def _read_csv(path: Path) -> list[dict[str, str]]:
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def curves(records: Sequence[Mapping[str, Any]]) -> list[Markup]:
+    """One chart for each figure of a journal that is worth looking at."""
+    charts = []
+    for key, title in _CURVES.items():
+        points = [(r["step"], r[key]) for r in records if "step" in r and key in r]
+        if len(points) > 1:
+            steps, values = zip(*points, strict=True)
+            charts.append(line_chart([Line(title, steps, values)], title=title, x_name="steps"))
+    return charts

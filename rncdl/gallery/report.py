@@ -1,0 +1,175 @@
+"""The page: one HTML file that holds its pictures, style and script, and asks nobody for more."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any
+
+import jinja2
+import numpy as np
+import torch
+from markupsafe import Markup
+from PIL import Image
+
+from rncdl.discovery.bank import Bank
+from rncdl.gallery.charts import Line, line_chart
+from rncdl.gallery.exemplars import Exemplar
+from rncdl.gallery.findings import AssignedRow, ClassRow, HeadlineRow, RecallTable
+from rncdl.gallery.summaries import ClusterSummaries
+from rncdl.gallery.thumbnails import encode_within, join_strip
+
+MAX_PAGE_BYTES = 6_000_000
+"""What the page may weigh with 3,000 clusters, all in."""
+MAX_STRIP_BYTES = 3_600_000
+MAX_EXAMPLE_BYTES = 1_200_000
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An example on the page."""
+
+    uri: str
+    alt: str
+    caption: str
+    size: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What one evaluation found."""
+
+    title: str
+    headline: Sequence[HeadlineRow]
+    recall: RecallTable
+    classes: Sequence[ClassRow] = ()
+    assigned: Sequence[AssignedRow] = ()
+
+
+@dataclass(frozen=True)
+class Page:
+    """All that the page shows; what is empty is left out."""
+
+    title: str
+    facts: Mapping[str, str]
+    comparison: Sequence[HeadlineRow] = ()
+    evaluations: Sequence[Evaluated] = ()
+    examples: Sequence[Picture] = ()
+    examples_legend: str = ""
+    clusters: Sequence[Mapping[str, Any]] = ()
+    """see `cluster_cards`"""
+    notes: Sequence[str] = ()
+    """why something is missing"""
+    curves: Mapping[str, Sequence[Markup]] = field(default_factory=dict)
+    shares: Markup | None = None
+    settings: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+def render_page(page: Page) -> str:
+    """The HTML."""
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters["percent"] = _percent
+    environment.filters["decimal"] = _decimal
+    files = resources.files("rncdl.gallery")
+    template = environment.from_string(files.joinpath("report.html").read_text("utf-8"))
+    return template.render(
+        page=page,
+        style=Markup(files.joinpath("report.css").read_text("utf-8")),
+        script=Markup(files.joinpath("report.js").read_text("utf-8")),
+    )
+
+
+def cluster_name(cluster: int) -> str:
+    """What a cluster is called until somebody names it."""
+    return f"novel_{cluster:04d}"
+
+
+def encode_examples(drawings: Sequence[tuple[Image.Image, str, str]]) -> list[Picture]:
+    """Pictures of (drawing, alt text, caption), small enough for the page."""
+    uris = encode_within([drawing for drawing, _, _ in drawings], max_bytes=MAX_EXAMPLE_BYTES)
+    return [
+        Picture(uri, alt, caption, drawing.size)
+        for uri, (drawing, alt, caption) in zip(uris, drawings, strict=True)
+    ]
+
+
+def exemplar_regions(summaries: ClusterSummaries, bank: Bank) -> tuple[np.ndarray, np.ndarray]:
+    """Image index (n,) and box (n, 4) of all exemplars, cluster by cluster."""
+    chosen = [one for of_cluster in summaries.exemplars for one in of_cluster]
+    if not chosen:
+        return np.zeros(0, dtype=np.int64), np.zeros((0, 4), dtype=np.float32)
+    boxes = [bank.read_boxes(one.image_index, count=one.region + 1)[one.region] for one in chosen]
+    return np.array([one.image_index for one in chosen]), torch.stack(boxes).numpy()
+
+
+def cluster_cards(
+    summaries: ClusterSummaries,
+    thumbnails: Sequence[Image.Image | None],
+    *,
+    known: Sequence[str],
+    assigned: Sequence[AssignedRow] = (),
+) -> list[dict[str, Any]]:
+    """What the page's script needs of each cluster that took any region, as plain values.
+
+    thumbnails: of all exemplars, cluster by cluster. assigned: of all outputs, known ones first;
+    empty where nothing was evaluated.
+    """
+    remaining = iter(thumbnails)
+    shown: list[list[tuple[Exemplar, Image.Image]]] = []
+    for of_cluster in summaries.exemplars:
+        pairs = [(one, next(remaining)) for one in of_cluster]
+        shown.append([(one, picture) for one, picture in pairs if picture is not None])
+    strips = [join_strip([picture for _, picture in pairs]) for pairs in shown if pairs]
+    uris = iter(encode_within(strips, max_bytes=MAX_STRIP_BYTES))
+    cards = []
+    for cluster in np.flatnonzero(summaries.sizes).tolist():
+        strip = next(uris) if shown[cluster] else ""
+        stands_for = assigned[len(known) + cluster] if assigned else None
+        cards.append(
+            {
+                "id": cluster,
+                "size": int(summaries.sizes[cluster]),
+                "images": int(summaries.num_images[cluster]),
+                "confidence": round(float(summaries.confidence[cluster]), 3),
+                "coherence": round(float(summaries.coherence[cluster]), 3),
+                "background": round(float(summaries.background_share[cluster]), 3),
+                "known": known[summaries.nearest_known[cluster]],
+                "likeness": round(float(summaries.known_likeness[cluster]), 3),
+                "near": summaries.nearest_clusters[cluster].tolist(),
+                "kinds": "".join(one.kind[0] for one, _ in shown[cluster] if strip),
+                "strip": strip,
+                **_stands_for(stands_for),
+            }
+        )
+    return cards
+
+
+def _stands_for(assigned: AssignedRow | None) -> dict[str, Any]:
+    if assigned is None:
+        return {}
+    return {"class": assigned.name, "purity": assigned.purity, "seen": assigned.size}
+
+
+def shares_chart(summaries: ClusterSummaries, prior: np.ndarray) -> Markup:
+    """The outputs' shares of the pool's regions, in descending order, beside the prior's."""
+    sizes = np.sort(np.concatenate((summaries.known_sizes, summaries.sizes)))[::-1]
+    ranks = np.arange(1, len(sizes) + 1)
+    return line_chart(
+        [
+            Line("found", ranks.tolist(), (sizes / max(1, sizes.sum())).tolist()),
+            Line("prior", ranks.tolist(), prior.tolist(), "second"),
+        ],
+        title="Share of the regions, outputs in descending order",
+        x_name="rank of the output",
+        log=True,
+    )
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
+def _decimal(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"

@@ -1,0 +1,86 @@
+from pathlib import Path
+
+from rncdl.gallery.findings import (
+    curves,
+    headline_rows,
+    read_assigned,
+    read_classes,
+    recall_table,
+)
+
+
+def entry(system: str, protocol: str | None, cut: str, kind: str, ap: float) -> dict:
+    groups = {"known": {"ap": ap}, "novel": {"ap": ap / 2}, "all": {"ap": ap / 4}}
+    return {"system": system, "protocol": protocol, "cut": cut, "iou_type": kind, **groups}
+
+
+RECALL = {"average": {"50": 0.4, "100": 0.5}, "at_iou_50": {"50": 0.8, "100": 0.9}}
+REPORT = {
+    "ap": [
+        entry("head0", "fixed", "before", "bbox", 0.4),
+        entry("head0", "fixed", "before", "segm", 0.2),
+        entry("head0", "fixed", "after", "bbox", 0.3),
+        entry("head0", "paper", "before", "bbox", 0.1),
+        entry("knownonly", None, "before", "bbox", 0.8),
+    ],
+    "clusters": {"head0": {"num_clusters": 40, "scores": {"novel": {"accuracy": 0.7}}}},
+    "proposal_recall": {"known": RECALL, "novel": RECALL, "all": RECALL},
+}
+
+
+def test_each_system_has_one_row_by_the_fixed_protocol():
+    ours, known_only = headline_rows(REPORT)
+    assert ours.name == "RNCDL"
+    assert (ours.known_ap, ours.novel_ap, ours.all_ap) == (0.4, 0.2, 0.1)
+    assert (ours.novel_mask_ap, ours.novel_accuracy) == (0.1, 0.7)
+    assert (known_only.known_ap, known_only.novel_mask_ap, known_only.novel_accuracy) == (
+        0.8,
+        None,
+        None,
+    )
+
+
+def test_recall_has_a_row_for_each_group():
+    table = recall_table(REPORT)
+    assert table.header == ["AR@50", "AR@100", "R50@50", "R50@100"]
+    assert table.rows[1] == ("novel", [0.4, 0.5, 0.8, 0.9])
+
+
+def test_files_that_are_not_there_have_no_rows(tmp_path: Path):
+    assert read_classes(tmp_path / "classes.csv") == []
+    assert read_assigned(tmp_path / "assignment.csv") == []
+
+
+def test_classes_come_from_the_best_to_those_without_a_number(tmp_path: Path):
+    path = tmp_path / "classes.csv"
+    path.write_text(
+        "category_id,class,group,annotations,AP,AP50\n"
+        "1,cat,known,3,0.2,0.4\n2,yak,novel,0,,\n3,dog,known,9,0.9,1.0\n4,owl,novel,1,0.0,0.0\n"
+    )
+    rows = read_classes(path)
+    assert [row.name for row in rows] == ["dog", "cat", "owl", "yak"]
+    assert rows[3].ap is None
+    assert rows[2].ap == 0.0
+    assert [row.is_known for row in rows] == [True, True, False, False]
+
+
+def test_an_output_without_a_class_has_no_name(tmp_path: Path):
+    path = tmp_path / "assignment.csv"
+    path.write_text(
+        "output,kind,category_id,class,count,size,purity\n"
+        "0,known,7,cat,3,4,0.75\n1,cluster,,,0,2,0.0\n"
+    )
+    assert [(row.is_known, row.name, row.size) for row in read_assigned(path)] == [
+        (True, "cat", 4),
+        (False, None, 2),
+    ]
+
+
+def test_only_figures_with_a_course_are_drawn():
+    assert curves([]) == []
+    records = [
+        {"kind": "train", "step": 1, "loss": 3.0, "rate": 0.1, "mask": 1.0},
+        {"kind": "train", "step": 2, "loss": 2.0, "rate": 0.1},
+    ]
+    (chart,) = curves(records)
+    assert "Loss: Loss from 3 to 2" in chart
