@@ -30,8 +30,8 @@ from rncdl.training.processes import join_processes
 from rncdl.training.progress import console, say
 
 PRESET = "shapes"
-DETECTOR_STEPS = 400
-CEILING_STEPS = 250
+DETECTOR_STEPS = 340
+CEILING_STEPS = 180
 """Steps of the fully supervised detector, which starts from the demo's own."""
 
 
