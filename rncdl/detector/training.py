@@ -1,6 +1,6 @@
 """The supervised phase: one plain loop."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 
 import torch
@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from rncdl.classes import KnownLabels
-from rncdl.config import Settings
+from rncdl.config import Settings, TrainSettings
 from rncdl.data.batches import TrainingBatches, repeat_factors
 from rncdl.data.datasets import LabelledImages
-from rncdl.data.loading import BatchLoader
+from rncdl.data.loading import Batch, BatchLoader
 from rncdl.data.samples import Sample
 from rncdl.detector.losses import SupervisedStep
 from rncdl.detector.model import Detector
@@ -79,29 +79,14 @@ def train_detector(
         ) as progress,
     ):
         for step in range(first_step, train.steps):
-            batch = next(batches)
-            run.record_skipped_images(batch.bad_images)
-            if not batch.samples:
-                raise UserError(
-                    f"Step {step + 1}: none of the batch's images can be read; see "
-                    f"{run.skipped_images_file}."
-                )
-            rate = rate_at(
-                step,
-                train.steps,
-                peak=train.rate,
-                start=train.rate_at_start,
-                end=train.rate_at_end,
-                warmup_steps=train.warmup_steps,
-                shape=train.schedule,
-                drop_at=train.drop_at,
-            )
+            samples = _next_samples(batches, run)
+            rate = _rate_of(step, train)
             set_rate(optimizer, rate)
             seed_step(settings.seed, step=step, rank=processes.rank)
             losses = _accumulate_gradients(
-                model, batch.samples, num_parts=train.accumulate, scaler=scaler, precision=precision
+                model, samples, num_parts=train.accumulate, scaler=scaler, precision=precision
             )
-            _require_finite(losses, step=step, samples=batch.samples)
+            _require_finite(losses, step=step, samples=samples)
             _step(optimizer, scaler, clip=train.clip_gradient)
             meter.add(losses)
 
@@ -133,6 +118,19 @@ def train_detector(
     if processes.is_main:
         run.save_detector(detector.state_dict(), has_masks=detector.mask_head is not None)
     processes.wait_for_all()
+
+
+def _rate_of(step: int, train: TrainSettings) -> float:
+    return rate_at(
+        step,
+        train.steps,
+        peak=train.rate,
+        start=train.rate_at_start,
+        end=train.rate_at_end,
+        warmup_steps=train.warmup_steps,
+        shape=train.schedule,
+        drop_at=train.drop_at,
+    )
 
 
 def _restore(
@@ -183,6 +181,17 @@ def open_training_loader(
         repeats=repeat_factors(labels, data.repeat_threshold),
     )
     return BatchLoader(dataset, batches, workers=data.workers)
+
+
+def _next_samples(batches: Iterator[Batch[Sample]], run: RunFolder) -> list[Sample]:
+    """The next batch; images that were passed over are recorded."""
+    batch = next(batches)
+    run.record_skipped_images(batch.bad_images)
+    if not batch.samples:
+        raise UserError(
+            f"None of a whole batch's images can be read; see {run.skipped_images_file}."
+        )
+    return batch.samples
 
 
 def _open_journal(

@@ -50,6 +50,12 @@ class _State:
     num_fed: int = 0
     step: int = 0
 
+    def remember(self, batch: DiscoveryBatch) -> None:
+        """Push each view's features into its memory."""
+        for memory, features in zip(self.memories, batch.views, strict=True):
+            memory.push(features)
+        self.num_fed += 1
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "trained": self.trained.state_dict(),
@@ -115,16 +121,7 @@ def train_heads(
         ) as progress,
     ):
         while state.step < settings.steps:
-            rate = rate_at(
-                state.step,
-                settings.steps,
-                peak=settings.rate,
-                start=settings.rate_at_start,
-                end=settings.rate_at_end,
-                warmup_steps=settings.warmup_steps,
-                shape="cosine",
-            )
-            set_rate(state.optimizer, rate)
+            set_rate(state.optimizer, _rate_of(state.step, settings))
             seed_step(seed, step=state.step, rank=processes.rank)
             batch = _to_device(next(batches), device)
             with autocast(device, precision):
@@ -143,15 +140,9 @@ def train_heads(
                 )
                 if extra_loss is not None:
                     loss = loss + extra_loss(state.step)
-            _require_finite(loss, state.step)
-            loss.backward()
-            processes.average_gradients(state.trained.parameters())
-            state.optimizer.step()
-            state.optimizer.zero_grad(set_to_none=True)
+            _learn(loss, state, processes)
             heads.normalise_prototypes()
-            for memory, features in zip(state.memories, batch.views, strict=True):
-                memory.push(features)
-            state.num_fed += 1
+            state.remember(batch)
             state.step += 1
 
             meter.add({"loss": loss, **_tensors(asdict(statistics), device)})
@@ -181,6 +172,18 @@ def train_heads(
         journal.close()
     heads.eval()
     processes.wait_for_all()
+
+
+def _rate_of(step: int, settings: DiscoverSettings) -> float:
+    return rate_at(
+        step,
+        settings.steps,
+        peak=settings.rate,
+        start=settings.rate_at_start,
+        end=settings.rate_at_end,
+        warmup_steps=settings.warmup_steps,
+        shape="cosine",
+    )
 
 
 def _labelling(settings: DiscoverSettings) -> Labelling:
@@ -228,10 +231,7 @@ def _fill_memories(state: _State, batches: Iterator[DiscoveryBatch], processes: 
         ) as progress,
     ):
         while not memory.is_full:
-            batch = next(batches)
-            for view_memory, features in zip(state.memories, batch.views, strict=True):
-                view_memory.push(features)
-            state.num_fed += 1
+            state.remember(next(batches))
             progress.advance_to(len(memory))
 
 
@@ -251,6 +251,14 @@ def _to_device(batch: DiscoveryBatch, device: torch.device) -> DiscoveryBatch:
         labelled=batch.labelled.to(device, non_blocking=True),
         labels=batch.labels.to(device, non_blocking=True),
     )
+
+
+def _learn(loss: Tensor, state: _State, processes: Processes) -> None:
+    _require_finite(loss, state.step)
+    loss.backward()
+    processes.average_gradients(state.trained.parameters())
+    state.optimizer.step()
+    state.optimizer.zero_grad(set_to_none=True)
 
 
 def _require_finite(loss: Tensor, step: int) -> None:
