@@ -95,7 +95,7 @@ def run_demo(out: Path, *, seed: int) -> None:
         ceiling,
         world / "oracle.json",
         start_from=run.path,
-        overrides=[f"seed={seed}", f"train.steps={CEILING_STEPS}"],
+        overrides=[f"seed={seed}", f"train.steps={CEILING_STEPS}", "train.warmup_steps=20"],
     )
     _announce(5, "measure on the validation images")
     rows = _measure(run, ceiling, world / "val.json", seed=seed)
