@@ -118,10 +118,14 @@ class RunFolder:
 
     def evaluations_of(self, discovery: str | None) -> "dict[str, EvaluationFolder]":
         """Finished evaluations of a discovery, or of the detector as trained, by validation set."""
-        ending = f"_{discovery or 'trained'}"
-        found = sorted((self.path / "evaluations").glob(f"*{ending}/report.json"))
+        wanted = f"_{discovery or 'trained'}"
+        # `val_my_main` ends like one of `main` but is one of `my_main`, where there is such a name.
+        endings = {wanted, "_trained", *(f"_{name}" for name in self.discovery_names())}
+        folders = sorted(path.parent for path in self.path.glob("evaluations/*/report.json"))
         return {
-            path.parent.name.removesuffix(ending): EvaluationFolder(path.parent) for path in found
+            folder.name.removesuffix(wanted): EvaluationFolder(folder)
+            for folder in folders
+            if max(filter(folder.name.endswith, endings), key=len, default="") == wanted
         }
 
     @property
@@ -285,6 +289,10 @@ class EvaluationFolder:
     def assignment(self, reading: str) -> Path:
         """Which class each output stands for."""
         return self.path / f"assignment_{reading}.csv"
+
+    def confusion(self, system: str) -> Path:
+        """How many annotated boxes of each class each output took."""
+        return self.path / f"confusion_{system}.csv"
 
     def classes(self, reading: str) -> Path:
         """AP class by class."""

@@ -88,6 +88,17 @@ def assign_clusters(
 
 
 _HEADER = ["output", "kind", "category_id", "class", "count", "size", "purity"]
+_COUNTS_HEADER = ["output", "category_id", "class", "count"]
+
+
+def write_counts(path: Path, counts: np.ndarray, categories: Sequence[Category]) -> None:
+    """A csv of `count_matrix`, (C, classes): one line for each pair that shares any sample."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(_COUNTS_HEADER)
+        for output, column in np.argwhere(counts).tolist():
+            category = categories[column]
+            writer.writerow([output, category.id, category.name, counts[output, column]])
 
 
 def write_assignment(path: Path, assignment: Assignment, categories: Sequence[Category]) -> None:

@@ -31,6 +31,8 @@ class Clusters:
     scores: dict[str, ClusteringScores | None]
     """over known, novel and all annotations"""
     assignments: dict[Protocol, Assignment]
+    counts: np.ndarray
+    """(C, classes) int64: how many annotated boxes of each class each output took"""
 
 
 @dataclass(frozen=True)

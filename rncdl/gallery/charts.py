@@ -85,8 +85,9 @@ def line_chart(lines: Sequence[Line], *, title: str, x_name: str, log: bool = Fa
 def nice_ticks(low: float, high: float) -> list[float]:
     """Three to seven round numbers, at equal distances, that enclose low and high."""
     if high - low <= max(1e-12, 1e-9 * abs(high)):
-        room = max(0.5, 1e-3 * abs(high))
-        low, high = low - room, high + room
+        low, high = min(0.0, low), max(0.0, high)
+    if low == high:
+        high = 1.0
     if 0 < low < 0.6 * high:
         low = 0.0
     rough = (high - low) / 4
@@ -146,4 +147,8 @@ def _describe(title: str, lines: Sequence[Line], drawn: Sequence[Sequence[Point]
 
 
 def _short(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    """At most six characters, or seven with a sign, which is what fits beside an axis."""
+    plain = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    if len(plain.lstrip("-")) <= 6:
+        return plain
+    return f"{value:.1e}".replace("e-0", "e-").replace("e+", "e").replace("e0", "e")

@@ -1,14 +1,33 @@
-"""Annotations and detections of one image, ready to be drawn."""
+"""Annotations and detections of one image, ready to be drawn, and the drawings made of them."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from PIL import Image
 from pycocotools import mask as coco_mask
 
 from rncdl.data.masks import decode_masks
 from rncdl.data.records import AnnotationSet
 from rncdl.detections import Detections
 from rncdl.gallery.drawings import Marks, choose_shown, class_colour
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A drawing, its title, and what is on it in words."""
+
+    title: str
+    drawing: Image.Image
+    alt: str
+
+
+@dataclass(frozen=True)
+class Example:
+    """One image, read in one or several ways."""
+
+    panels: Sequence[Panel]
+    caption: str
 
 
 def annotation_marks(truth: AnnotationSet, image_index: int, known: Collection[str]) -> Marks:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ _SYSTEM_NAMES = {
     "kmeans": "k-means on region features",
     "random": "RNCDL, random novel head",
 }
+_KNOWN_ONLY = ("trained", "knownonly")
+"""Systems that detect no novel class."""
 _CURVES = {
     "loss": "Loss",
     "class": "Classification loss",
@@ -68,6 +71,17 @@ class AssignedRow:
     count: int
     size: int
     purity: float
+    taken: Sequence[tuple[str, int]] = ()
+    """annotated boxes that it took, of each class, the most first; empty where not written down"""
+
+    @property
+    def stands_out(self) -> bool:
+        """True where it has a class and took no more boxes of any other.
+
+        The assignment is one to one and leaves nobody out, so a cluster may be given a class of
+        which it took a few boxes only.
+        """
+        return self.name is not None and all(self.count >= count for _, count in self.taken)
 
 
 @dataclass(frozen=True)
@@ -93,18 +107,39 @@ def headline_rows(report: Mapping[str, Any]) -> list[HeadlineRow]:
             and all(other[key] == entry[key] for key in ("system", "protocol", "cut"))
         ]
         clusters = report["clusters"].get(entry["system"])
+        finds_novel = entry["system"] not in _KNOWN_ONLY
         novel = clusters["scores"].get("novel") if clusters else None
         rows.append(
             HeadlineRow(
                 name=_system_name(entry["system"], report["clusters"]),
                 known_ap=entry["known"]["ap"],
-                novel_ap=entry["novel"]["ap"],
-                all_ap=entry["all"]["ap"],
-                novel_mask_ap=masks[0]["novel"]["ap"] if masks else None,
+                novel_ap=entry["novel"]["ap"] if finds_novel else None,
+                all_ap=entry["all"]["ap"] if finds_novel else None,
+                novel_mask_ap=masks[0]["novel"]["ap"] if masks and finds_novel else None,
                 novel_accuracy=novel["accuracy"] if novel else None,
             )
         )
     return rows
+
+
+def ceiling_row(report: Mapping[str, Any]) -> HeadlineRow:
+    """A detector trained with all labels, from the report.json of its evaluation.
+
+    Known and novel are told apart only where that evaluation did so.
+    """
+    aps = {
+        entry["iou_type"]: {group: entry[group]["ap"] for group in ("known", "novel", "all")}
+        for entry in report["ap"]
+        if entry["system"] == "trained"
+    }
+    boxes = aps["bbox"]
+    return HeadlineRow(
+        name="fully supervised (the ceiling)",
+        known_ap=boxes["known"] if boxes["novel"] is not None else None,
+        novel_ap=boxes["novel"],
+        all_ap=boxes["all"],
+        novel_mask_ap=aps["segm"]["novel"] if "segm" in aps else None,
+    )
 
 
 def _system_name(system: str, clusters: Mapping[str, Any]) -> str:
@@ -147,8 +182,14 @@ def read_classes(path: Path) -> list[ClassRow]:
     return sorted(rows, key=lambda row: -1.0 if row.ap is None else row.ap, reverse=True)
 
 
-def read_assigned(path: Path) -> list[AssignedRow]:
-    """What each output stands for, in output order; nothing where there is no such file."""
+def read_assigned(path: Path, confusion: Path) -> list[AssignedRow]:
+    """What each output stands for, in output order; nothing where there is no such file.
+
+    confusion: the csv of boxes that each output took of each class, which may be missing.
+    """
+    taken: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for line in _read_csv(confusion):
+        taken[line["output"]].append((line["class"], int(line["count"])))
     return [
         AssignedRow(
             output=int(line["output"]),
@@ -157,6 +198,7 @@ def read_assigned(path: Path) -> list[AssignedRow]:
             count=int(line["count"]),
             size=int(line["size"]),
             purity=float(line["purity"]),
+            taken=sorted(taken[line["output"]], key=lambda pair: -pair[1]),
         )
         for line in _read_csv(path)
     ]

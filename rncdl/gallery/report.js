@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const PAGE = 48;
+  const PAGE = 24;
   const KINDS = { c: "most confident", t: "most typical", r: "at random", d: "doubtful" };
   const clusters = JSON.parse(document.getElementById("cluster-data").textContent);
   const controls = document.getElementById("controls");
@@ -21,13 +21,19 @@
   function thumbnails(cluster) {
     const groups = element("div", { className: "thumbs" });
     const kinds = [...cluster.kinds];
-    const side = kinds.length > 5 ? 62 : 72;
-    for (const kind of new Set(kinds)) {
+    const numberOf = (kind) => kinds.filter((of) => of === kind).length;
+    // In two rows the surest stand beside the doubtful, the typical beside the random.
+    const rows = (kinds.length > 4 ? ["cd", "tr"] : ["ctrd"]).map((row) => [...row].filter(numberOf));
+    const columns = Math.max(...rows.map((row) => row.reduce((sum, kind) => sum + numberOf(kind), 0)));
+    groups.style.setProperty("--columns", Math.max(4, columns));
+    for (const kind of rows.flat()) {
       const group = element("div", {}, element("span", { textContent: KINDS[kind] }));
+      group.style.setProperty("--span", numberOf(kind));
+      if (kind === rows[1]?.[0]) group.style.gridColumnStart = 1;
       kinds.forEach((of, position) => {
         if (of !== kind) return;
         const picture = element("img", {
-          width: side, height: side, decoding: "async", src: cluster.strip,
+          decoding: "async", src: cluster.strip,
           alt: `${nameOf(cluster.id)}, region ${position + 1} of ${kinds.length}: ${KINDS[kind]}`,
         });
         // The strip holds squares in a row; this moves one of them into the frame.
@@ -48,7 +54,11 @@
   function card(cluster) {
     const name = nameOf(cluster.id);
     const title = element("h3", {}, name);
-    if (cluster.class) title.append(element("span", { textContent: cluster.class }));
+    if (cluster.class) {
+      title.append(cluster.clear
+        ? element("span", { textContent: cluster.class })
+        : element("span", { textContent: `${cluster.class}?`, className: "unclear", title: "Given by evaluation, but most annotated boxes that it took are of another class" }));
+    }
     const near = element("p", { className: "near" }, "Nearest ");
     for (const id of cluster.near) {
       const button = element("button", { type: "button", textContent: nameOf(id) });
@@ -56,7 +66,11 @@
       near.append(button);
     }
     let facts = `${cluster.size.toLocaleString("en")} regions in ${cluster.images.toLocaleString("en")} images`;
-    if (cluster.class) facts += `. Of its ${cluster.seen} annotated boxes, ${percent(cluster.purity)} are ${cluster.class}`;
+    if (cluster.taken?.length) {
+      facts += `. Of ${cluster.seen} annotated boxes ${cluster.taken.map(([of, count]) => `${count} ${of}`).join(", ")}`;
+    } else if (cluster.class) {
+      facts += `. Of ${cluster.seen} annotated boxes ${cluster.count} ${cluster.class}`;
+    }
     return element(
       "article", { className: "card", id: name, tabIndex: -1 },
       title, element("p", { textContent: facts }), thumbnails(cluster),
@@ -73,7 +87,9 @@
     const next = chosen.slice(shown, shown + count);
     cards.append(...next.map(card));
     shown += next.length;
-    more.hidden = shown >= chosen.length;
+    const left = chosen.length - shown;
+    more.hidden = left === 0;
+    more.textContent = `Show ${Math.min(PAGE, left)} more of ${left.toLocaleString("en")}`;
   }
 
   function choose() {
@@ -117,10 +133,11 @@
 
   controls.addEventListener("input", choose);
   controls.addEventListener("submit", (event) => event.preventDefault());
-  more.addEventListener("click", () => showMore());
-  new IntersectionObserver((entries) => {
-    if (entries.some((entry) => entry.isIntersecting) && !more.hidden) showMore();
-  }, { rootMargin: "600px" }).observe(more);
+  more.addEventListener("click", () => {
+    const first = cards.children.length;
+    showMore();
+    cards.children[first].focus({ preventScroll: true });
+  });
   addEventListener("hashchange", followHash);
   choose();
   followHash();

@@ -13,6 +13,7 @@ from PIL import Image
 
 from rncdl.discovery.bank import Bank
 from rncdl.gallery.charts import Line, line_chart
+from rncdl.gallery.examples import Example
 from rncdl.gallery.exemplars import Exemplar
 from rncdl.gallery.findings import AssignedRow, ClassRow, HeadlineRow, RecallTable
 from rncdl.gallery.summaries import ClusterSummaries
@@ -22,16 +23,26 @@ MAX_PAGE_BYTES = 6_000_000
 """What the page may weigh with 3,000 clusters, all in."""
 MAX_STRIP_BYTES = 3_600_000
 MAX_EXAMPLE_BYTES = 1_200_000
+MAX_TAKEN = 3
+"""Classes that are named of those whose boxes a cluster took."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """An example on the page."""
+    """A panel of an example on the page."""
 
+    title: str
     uri: str
     alt: str
-    caption: str
     size: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class ShownExample:
+    """One image, read in one or several ways."""
+
+    panels: Sequence[Picture]
+    caption: str
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,7 @@ class Evaluated:
     recall: RecallTable
     classes: Sequence[ClassRow] = ()
     assigned: Sequence[AssignedRow] = ()
+    confusion: Markup | None = None
 
 
 @dataclass(frozen=True)
@@ -51,9 +63,10 @@ class Page:
 
     title: str
     facts: Mapping[str, str]
-    comparison: Sequence[HeadlineRow] = ()
+    lead: str = ""
+    """one or two sentences for somebody who comes across the page"""
     evaluations: Sequence[Evaluated] = ()
-    examples: Sequence[Picture] = ()
+    examples: Sequence[ShownExample] = ()
     examples_legend: str = ""
     clusters: Sequence[Mapping[str, Any]] = ()
     """see `cluster_cards`"""
@@ -72,6 +85,7 @@ def render_page(page: Page) -> str:
     )
     environment.filters["percent"] = _percent
     environment.filters["decimal"] = _decimal
+    environment.filters["largest"] = _largest
     files = resources.files("rncdl.gallery")
     template = environment.from_string(files.joinpath("report.html").read_text("utf-8"))
     return template.render(
@@ -86,13 +100,19 @@ def cluster_name(cluster: int) -> str:
     return f"novel_{cluster:04d}"
 
 
-def encode_examples(drawings: Sequence[tuple[Image.Image, str, str]]) -> list[Picture]:
-    """Pictures of (drawing, alt text, caption), small enough for the page."""
-    uris = encode_within([drawing for drawing, _, _ in drawings], max_bytes=MAX_EXAMPLE_BYTES)
-    return [
-        Picture(uri, alt, caption, drawing.size)
-        for uri, (drawing, alt, caption) in zip(uris, drawings, strict=True)
-    ]
+def encode_examples(examples: Sequence[Example]) -> list[ShownExample]:
+    """The examples, small enough for the page; those for which no room is left are dropped."""
+    drawings = [panel.drawing for example in examples for panel in example.panels]
+    uris = iter(encode_within(drawings, max_bytes=MAX_EXAMPLE_BYTES))
+    shown = []
+    for example in examples:
+        panels = [
+            Picture(panel.title, next(uris), panel.alt, panel.drawing.size)
+            for panel in example.panels
+        ]
+        if all(picture.uri for picture in panels):
+            shown.append(ShownExample(panels, example.caption))
+    return shown
 
 
 def exemplar_regions(summaries: ClusterSummaries, bank: Bank) -> tuple[np.ndarray, np.ndarray]:
@@ -123,6 +143,7 @@ def cluster_cards(
         shown.append([(one, picture) for one, picture in pairs if picture is not None])
     strips = [join_strip([picture for _, picture in pairs]) for pairs in shown if pairs]
     uris = iter(encode_within(strips, max_bytes=MAX_STRIP_BYTES))
+    promise = summaries.promise
     cards = []
     for cluster in np.flatnonzero(summaries.sizes).tolist():
         strip = next(uris) if shown[cluster] else ""
@@ -137,6 +158,7 @@ def cluster_cards(
                 "background": round(float(summaries.background_share[cluster]), 3),
                 "known": known[summaries.nearest_known[cluster]],
                 "likeness": round(float(summaries.known_likeness[cluster]), 3),
+                "promise": round(float(promise[cluster]), 3),
                 "near": summaries.nearest_clusters[cluster].tolist(),
                 "kinds": "".join(one.kind[0] for one, _ in shown[cluster] if strip),
                 "strip": strip,
@@ -149,7 +171,13 @@ def cluster_cards(
 def _stands_for(assigned: AssignedRow | None) -> dict[str, Any]:
     if assigned is None:
         return {}
-    return {"class": assigned.name, "purity": assigned.purity, "seen": assigned.size}
+    return {
+        "class": assigned.name,
+        "clear": assigned.stands_out,
+        "count": assigned.count,
+        "seen": assigned.size,
+        "taken": assigned.taken[:MAX_TAKEN],
+    }
 
 
 def shares_chart(summaries: ClusterSummaries, prior: np.ndarray) -> Markup:
@@ -169,6 +197,11 @@ def shares_chart(summaries: ClusterSummaries, prior: np.ndarray) -> Markup:
 
 def _percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f}"
+
+
+def _largest(column: str, rows: Sequence[HeadlineRow | ClassRow]) -> float:
+    """The largest value that any row has in the column, 0 where none has."""
+    return max((getattr(row, column) or 0.0 for row in rows), default=0.0)
 
 
 def _decimal(value: float | None) -> str:

@@ -46,6 +46,17 @@ class ClusterSummaries:
     exemplars: list[list[Exemplar]]
     """(N,) regions to be shown, of different images, kind by kind"""
 
+    @property
+    def promise(self) -> np.ndarray:
+        """(N,) the larger, the more a cluster seems to be a class that nobody labelled.
+
+        Its regions are alike, neither known classes nor background, and lie on each other:
+        proposals heap up on whole objects, and fall singly between them.
+        """
+        regions_per_image = self.sizes / np.maximum(1, self.num_images)
+        is_new = (1 - self.known_likeness) * (1 - self.background_share)
+        return self.coherence * is_new * regions_per_image
+
 
 @dataclass(frozen=True)
 class _Block:

@@ -14,7 +14,6 @@ from rncdl.evaluation.average_precision import APResult
 from rncdl.evaluation.report import Report
 from rncdl.evaluation.tables import markdown_table
 from rncdl.files import write_atomically
-from rncdl.gallery.findings import HeadlineRow
 from rncdl.prediction import classify_as_trained
 from rncdl.run_folder import RunFolder
 from rncdl.stages.discover import discover
@@ -49,16 +48,6 @@ class _Row:
         values = [100 * (group.ap or 0.0) for group in groups]
         accuracy = "-" if self.accuracy is None else f"{self.accuracy:.3f}"
         return [self.name, *(f"{value:.1f}" for value in values), accuracy]
-
-    def headline(self) -> HeadlineRow:
-        return HeadlineRow(
-            name=self.name,
-            known_ap=self.boxes.known.ap,
-            novel_ap=self.boxes.novel.ap,
-            all_ap=self.boxes.all.ap,
-            novel_mask_ap=self.masks.novel.ap,
-            novel_accuracy=self.accuracy,
-        )
 
 
 _HEADER = ["System", "known AP", "novel AP", "all AP", "novel mask AP", "novel cluster acc."]
@@ -104,7 +93,6 @@ def run_demo(out: Path, *, seed: int) -> None:
         run,
         "main",
         out / "report.html",
-        comparison_rows=[row.headline() for row in rows],
         showcase=Showcase(world / "val.json", supervised=ceiling),
     )
     _show(rows, out, seed=seed, seconds=time.monotonic() - began)

@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from rncdl.config import Settings
 from rncdl.data.records import AnnotationSet, ImageRecord
 from rncdl.detections import Detections
 from rncdl.detector.inference import Classify, Reading
 from rncdl.detector.model import Detector
-from rncdl.gallery.drawings import MIN_SHOWN_SCORE, draw_marks, side_by_side
-from rncdl.gallery.examples import annotation_marks, detection_marks
+from rncdl.gallery.drawings import MIN_SHOWN_SCORE, draw_marks
+from rncdl.gallery.examples import Example, Panel, annotation_marks, detection_marks
 from rncdl.gallery.thumbnails import open_picture
 from rncdl.prediction import classify_as_trained, predict_images
 from rncdl.run_folder import RunFolder
@@ -35,6 +34,8 @@ class ShownDetector:
     detector: Detector
     classify: Classify
     output_names: Sequence[str]
+    by_objectness: bool = False
+    """scores are multiplied by the RPN's probability that the region is an object"""
     min_score: float = MIN_SHOWN_SCORE
 
 
@@ -46,15 +47,6 @@ class Showcase:
     images: Path | None = None
     supervised: RunFolder | None = None
     """a run that was trained with all labels: the ceiling"""
-
-
-@dataclass(frozen=True)
-class Example:
-    """A drawing, and what is on it in words."""
-
-    drawing: Image.Image
-    alt: str
-    caption: str
 
 
 def draw_examples(
@@ -77,7 +69,11 @@ def draw_showcase(
         shown.insert(
             0,
             ShownDetector(
-                "fully supervised", detector, classify, split.known, _MIN_SUPERVISED_SCORE
+                "fully supervised",
+                detector,
+                classify,
+                split.known,
+                min_score=_MIN_SUPERVISED_SCORE,
             ),
         )
     return _draw(shown, truth.images, known, truth=truth, settings=settings)
@@ -100,21 +96,21 @@ def _draw(
         picture = open_picture(image)
         if picture is None:
             continue
-        panels = [] if truth is None else [annotation_marks(truth, row, known)]
+        marks = {} if truth is None else {"truth": annotation_marks(truth, row, known)}
         for one, detections in zip(shown, found, strict=True):
             of_image = detections.select(detections.image_ids == image.id)
-            panels.append(
-                detection_marks(of_image, one.output_names, known, min_score=one.min_score)
+            marks[one.title] = detection_marks(
+                of_image, one.output_names, known, min_score=one.min_score
             )
-        drawn = [draw_marks(picture, marks) for marks in panels]
-        titles = [*([] if truth is None else ["truth"]), *(one.title for one in shown)]
-        examples.append(
-            Example(
-                drawing=drawn[0] if len(drawn) == 1 else side_by_side(drawn, titles),
-                alt=f"Found in {image.path.name}: {', '.join(panels[-1].names) or 'nothing'}",
-                caption=image.path.name,
+        panels = [
+            Panel(
+                title,
+                draw_marks(picture, of_title),
+                f"{image.path.name}, {title}: {', '.join(of_title.names) or 'nothing'}",
             )
-        )
+            for title, of_title in marks.items()
+        ]
+        examples.append(Example(panels, image.path.name))
     return examples
 
 
@@ -123,7 +119,7 @@ def _detect(one: ShownDetector, images: Sequence[ImageRecord], settings: Setting
         parts = predict_images(
             one.detector,
             images,
-            [Reading(one.classify)],
+            [Reading(one.classify, by_objectness=one.by_objectness)],
             settings=settings,
             processes=processes,
             skipped=[],

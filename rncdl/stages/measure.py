@@ -22,6 +22,7 @@ from rncdl.evaluation.assignment import (
     assign_clusters,
     count_matrix,
     write_assignment,
+    write_counts,
 )
 from rncdl.evaluation.average_precision import evaluate_detections
 from rncdl.evaluation.clustering_scores import score_clustering
@@ -137,6 +138,8 @@ def measure(
         if one.protocol is not None:
             assignment = clusters[one.system.name].assignments[one.protocol]
             write_assignment(folder.assignment(one.name), assignment, truth.categories)
+    for system_name, of_system in clusters.items():
+        write_counts(folder.confusion(system_name), of_system.counts, truth.categories)
     for score in scores:
         if score.cut == "before":
             write_class_csv(folder.classes(score.name), score.result, truth.categories)
@@ -205,6 +208,7 @@ def _score_clusters(
             protocol: assign_clusters(counts, known_columns, protocol=protocol)
             for protocol in PROTOCOLS
         },
+        counts=counts,
     )
 
 

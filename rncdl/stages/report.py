@@ -8,16 +8,19 @@ from markupsafe import Markup
 
 from rncdl.config import Settings, dump_settings, resolve_settings
 from rncdl.data.viewed_images import Pool
+from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.filling import bank_origin
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.discovery.prior import class_shares
 from rncdl.errors import UserError
 from rncdl.files import write_atomically
+from rncdl.gallery.confusion import draw_confusion, order_confusion
 from rncdl.gallery.drawings import MIN_SHOWN_SCORE
+from rncdl.gallery.examples import Example
 from rncdl.gallery.findings import (
     AssignedRow,
-    HeadlineRow,
+    ceiling_row,
     curves,
     headline_rows,
     read_assigned,
@@ -40,13 +43,7 @@ from rncdl.gallery.thumbnails import cut_thumbnails, plan_thumbnails
 from rncdl.prediction import classify_with_head
 from rncdl.run_folder import RunFolder
 from rncdl.stages.discover import load_pool
-from rncdl.stages.examples import (
-    Example,
-    Showcase,
-    ShownDetector,
-    draw_examples,
-    draw_showcase,
-)
+from rncdl.stages.examples import Showcase, ShownDetector, draw_examples, draw_showcase
 from rncdl.stages.info import versions
 from rncdl.stages.loading import load_detector, load_heads
 from rncdl.training.journal import read_journal
@@ -70,28 +67,30 @@ def write_report(
     name: str,
     out: Path,
     *,
-    comparison_rows: Sequence[HeadlineRow] = (),
     showcase: Showcase | None = None,
 ) -> None:
-    """The page of one discovery. `comparison_rows` stand in place of the evaluations' own."""
+    """The page of one discovery."""
     folder = run.discovery(name)
     settings = resolve_settings(base=folder.settings(), overrides=["data.workers=0"])
     split = run.split()
     detector = load_detector(run, settings, split, discovery=name)
     heads = load_heads(run, detector, name).eval()
-    evaluations = _evaluations(run, name)
+    num_clusters = heads.num_clusters[0]
+    evaluations = _evaluations(
+        run, name, num_clusters, supervised=showcase.supervised if showcase else None
+    )
     assigned = next((one.assigned for one in evaluations if one.assigned), ())
     notes: list[str] = []
     pool, bank = _open_pool(run, name, settings, notes)
     summaries, cards = None, []
     if pool is not None and bank is not None:
-        plan = plan_thumbnails(heads.num_clusters[0])
+        plan = plan_thumbnails(num_clusters)
         summaries = summarise_clusters(bank, heads, exemplars=plan.per_kind, shown=True)
         image_index, boxes_xyxy = exemplar_regions(summaries, bank)
         pictures = cut_thumbnails(pool.images, image_index, boxes_xyxy, side_px=plan.side_px)
         cards = cluster_cards(summaries, pictures, known=split.known, assigned=assigned)
-    names = _output_names(split.known, heads.num_clusters[0], assigned)
-    ours = ShownDetector("RNCDL", detector, classify_with_head(heads, 0, score="foreground"), names)
+    names = output_names(split.known, num_clusters, assigned)
+    ours = shown_discovery(detector, heads, names)
     drawn: list[Example] = []
     if showcase is not None:
         drawn = draw_showcase(ours, showcase, split.known, settings=settings)
@@ -99,11 +98,11 @@ def write_report(
         images = pool.images[pool.num_labelled :] or pool.images
         drawn = draw_examples(ours, images, split.known, settings=settings)
     page = Page(
-        title=f"{run.path.resolve().name}: discovery {name}",
+        title=f"Discovery “{name}” of {run.path.resolve().name}",
+        lead=_lead(split.num_known, num_clusters, pool),
         facts=_facts(split.num_known, heads, pool, summaries),
-        comparison=comparison_rows,
         evaluations=evaluations,
-        examples=encode_examples([(one.drawing, one.alt, one.caption) for one in drawn]),
+        examples=encode_examples(drawn),
         examples_legend=_examples_legend(named=bool(assigned)),
         clusters=cards,
         notes=notes,
@@ -138,36 +137,66 @@ def _open_pool(
     return pool, bank
 
 
-def _evaluations(run: RunFolder, name: str) -> list[Evaluated]:
-    """Every evaluation of the discovery, after the detector as trained where it was measured."""
+def _evaluations(
+    run: RunFolder, name: str, num_clusters: int, *, supervised: RunFolder | None
+) -> list[Evaluated]:
+    """Every evaluation of the discovery, between the detector as trained and the ceiling.
+
+    Both are there only where they were measured on the same validation set.
+    """
+    known = run.split().known
     trained = run.evaluations_of(None)
+    ceiling = supervised.evaluations_of(None) if supervised is not None else {}
     found = []
     for val_name, folder in run.evaluations_of(name).items():
         numbers = read_report(folder.report_json)
-        before = (
-            headline_rows(read_report(trained[val_name].report_json)) if val_name in trained else []
-        )
+        headline = headline_rows(numbers)
+        if val_name in trained:
+            headline = [*headline_rows(read_report(trained[val_name].report_json)), *headline]
+        if val_name in ceiling:
+            headline.append(ceiling_row(read_report(ceiling[val_name].report_json)))
+        classes = read_classes(folder.classes("head0_fixed_bbox"))
+        assigned = read_assigned(folder.assignment("head0_fixed"), folder.confusion("head0"))
+        confusion = order_confusion(assigned, classes, output_names(known, num_clusters))
         found.append(
             Evaluated(
                 title=f"{val_name} ({numbers['num_images']:,} images)",
-                headline=[*before, *headline_rows(numbers)],
+                headline=headline,
                 recall=recall_table(numbers),
-                classes=read_classes(folder.classes("head0_fixed_bbox")),
-                assigned=read_assigned(folder.assignment("head0_fixed")),
+                classes=classes,
+                assigned=assigned,
+                confusion=None if confusion is None else draw_confusion(confusion),
             )
         )
     return found
 
 
-def _output_names(
-    known: Sequence[str], num_clusters: int, assigned: Sequence[AssignedRow]
+def output_names(
+    known: Sequence[str], num_clusters: int, assigned: Sequence[AssignedRow] = ()
 ) -> list[str]:
-    """The name of each output: its class where evaluation found one, else the cluster's number."""
+    """The name of each output: a cluster's is its number, or its class where that stands out."""
     clusters = [cluster_name(cluster) for cluster in range(num_clusters)]
     for row in assigned:
-        if row.name is not None and not row.is_known:
+        if row.name is not None and row.stands_out and not row.is_known:
             clusters[row.output - len(known)] = row.name
     return [*known, *clusters]
+
+
+def shown_discovery(
+    detector: Detector, heads: DiscoveryHeads, names: Sequence[str]
+) -> ShownDetector:
+    """How a discovery's detections are drawn: weighed by all that tells objects from the rest."""
+    classify = classify_with_head(heads, 0, score="foreground")
+    return ShownDetector("RNCDL", detector, classify, names, by_objectness=True)
+
+
+def _lead(num_known: int, num_clusters: int, pool: Pool | None) -> str:
+    images = f"{len(pool):,} images" if pool is not None else "images"
+    return (
+        f"A detector was trained on {num_known:,} labelled classes. It then sorted the regions of "
+        f"{images}, without labels, into these classes and {num_clusters:,} clusters of whatever "
+        "else there is. A cluster is good when it holds one class that nobody had labelled."
+    )
 
 
 def _facts(
@@ -210,12 +239,14 @@ def _shares(summaries: ClusterSummaries, settings: Settings) -> Markup:
 
 def _examples_legend(*, named: bool) -> str:
     naming = (
-        "by the class that evaluation found it to stand for, where there is one"
+        "by the class that evaluation gave it, if it took more annotated boxes of that class than "
+        "of any other, and by its number if not"
         if named
         else "by its number"
     )
     return (
         "Known classes in quiet colours, novel ones in red tones. A cluster is named "
-        f"{naming}. Scores are probabilities, in percent, times that of an object; of regions that "
-        f"overlap only the best is drawn, and none below {100 * MIN_SHOWN_SCORE:.0f}."
+        f"{naming}. Scores are in percent: the output's probability, times that of being an object "
+        "by the known head's background row and by the proposals. Of regions that overlap only the "
+        f"best is drawn, and none below {100 * MIN_SHOWN_SCORE:.0f}."
     )

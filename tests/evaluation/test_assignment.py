@@ -15,6 +15,7 @@ from rncdl.evaluation.assignment import (
     count_matrix,
     read_assignment,
     write_assignment,
+    write_counts,
 )
 
 PROTOCOLS = ["fixed", "paper"]
@@ -145,6 +146,18 @@ def test_assignment_survives_the_csv(tmp_path: Path):
     assert read.num_known == 1
     reordered = read_assignment(path, CATEGORIES[::-1])
     assert reordered.class_columns.tolist() == [0, 2, 1, UNMAPPED]
+
+
+def test_counts_are_written_where_there_are_any(tmp_path: Path):
+    path = tmp_path / "confusion.csv"
+    write_counts(path, np.zeros((2, 3), dtype=np.int64), CATEGORIES)
+    assert path.read_text().splitlines() == ["output,category_id,class,count"]
+    write_counts(path, np.array([[0, 5, 0], [2, 0, 7]]), CATEGORIES)
+    assert path.read_text().splitlines()[1:] == [
+        "0,20,dog,5",
+        "1,10,cat,2",
+        '1,30,"a, ""comma""",7',
+    ]
 
 
 def test_bad_assignment_files_are_named(tmp_path: Path):

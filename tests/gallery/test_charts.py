@@ -42,6 +42,19 @@ def test_names_are_escaped_and_said_in_words():
     assert svg.attrib["aria-label"] == "a & b: <b> from 5 to 1"
 
 
+def test_a_value_that_never_changes_is_drawn_over_zero():
+    assert nice_ticks(40, 40) == [0, 10, 20, 30, 40]
+    assert nice_ticks(0, 0)[0] == 0
+
+
+@pytest.mark.parametrize("value", [0.00085, 0.000072, 0.0125, 12345.6, 2.5e7, -0.25])
+def test_numbers_fit_beside_the_axis(value: float):
+    chart = line_chart([Line("a", [0, 1], [value, 1.5 * value])], title="t", x_name="x")
+    ticks = [text.text or "" for text in ElementTree.fromstring(chart).iter("text")]
+    assert max(len(text.lstrip("-")) for text in ticks) <= 6
+    assert len(set(ticks)) == len(ticks)
+
+
 @given(st.floats(-1e6, 1e6), st.floats(0, 1e6))
 def test_ticks_enclose_the_values_and_are_few(low: float, extent: float):
     ticks = nice_ticks(low, low + extent)

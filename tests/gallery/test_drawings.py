@@ -63,6 +63,22 @@ def test_the_name_stands_above_the_box_or_inside_it_at_the_upper_border():
     assert (inside[5:15, 105:112] == RED).all(-1).any()
 
 
+def test_names_of_neighbours_do_not_cover_each_other():
+    one = marks((100, 200, 300, 400))
+    both = Marks(
+        np.array([(100.0, 200, 300, 400), (102, 201, 310, 420)]),
+        ["first", "second"],
+        [RED, (30, 30, 240)],
+    )
+    drawn = np.asarray(draw_marks(plain(), both))
+    blue = (drawn == (30, 30, 240)).all(-1)
+    assert (np.asarray(draw_marks(plain(), one))[:200] == RED).all(-1).any()
+    assert (drawn[:200] == RED).all(-1).any()
+    assert not blue[:195].any()
+    # A plate has rows that are almost wholly of its colour, which its box has not.
+    assert (blue[205:415, 110:170].mean(1) > 0.5).any()
+
+
 def test_a_mask_tints_its_pixels_alone():
     mask = np.zeros((1, 500, 600), dtype=bool)
     mask[0, 250:260, 150:160] = True
@@ -103,7 +119,7 @@ def test_the_best_of_a_heap_is_shown_whatever_its_class():
         dtype=float,
     )
     assert choose_shown(boxes, np.array([0.8, 0.7, 0.5, 0.6, 0.4, 0.9])).tolist() == [5, 0, 2, 4]
-    assert choose_shown(boxes, np.array([0.5, 0.7, 0.1, 0.1, 0.1, 0.1])).tolist() == [1]
+    assert choose_shown(boxes, np.array([0.5, 0.7, 0.05, 0.05, 0.05, 0.05])).tolist() == [1]
     assert choose_shown(boxes, np.full(6, 0.5), min_score=0.6).tolist() == []
 
 

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 from rncdl.gallery.findings import (
+    ceiling_row,
     curves,
     headline_rows,
     read_assigned,
@@ -33,11 +34,21 @@ def test_each_system_has_one_row_by_the_fixed_protocol():
     assert ours.name == "RNCDL"
     assert (ours.known_ap, ours.novel_ap, ours.all_ap) == (0.4, 0.2, 0.1)
     assert (ours.novel_mask_ap, ours.novel_accuracy) == (0.1, 0.7)
-    assert (known_only.known_ap, known_only.novel_mask_ap, known_only.novel_accuracy) == (
-        0.8,
-        None,
-        None,
-    )
+    assert known_only.known_ap == 0.8
+    found_novel = (known_only.novel_ap, known_only.novel_mask_ap, known_only.novel_accuracy)
+    assert (*found_novel, known_only.all_ap) == (None, None, None, None)
+
+
+def test_the_ceiling_has_a_row_of_its_own():
+    entries = [
+        entry("trained", None, "before", "bbox", 0.8),
+        entry("trained", None, "before", "segm", 0.4),
+    ]
+    row = ceiling_row({"ap": entries})
+    assert (row.known_ap, row.novel_ap, row.all_ap, row.novel_mask_ap) == (0.8, 0.4, 0.2, 0.2)
+    entries[0]["novel"]["ap"] = entries[1]["novel"]["ap"] = None
+    row = ceiling_row({"ap": entries})
+    assert (row.known_ap, row.novel_ap, row.all_ap, row.novel_mask_ap) == (None, None, 0.2, None)
 
 
 def test_recall_has_a_row_for_each_group():
@@ -48,7 +59,7 @@ def test_recall_has_a_row_for_each_group():
 
 def test_files_that_are_not_there_have_no_rows(tmp_path: Path):
     assert read_classes(tmp_path / "classes.csv") == []
-    assert read_assigned(tmp_path / "assignment.csv") == []
+    assert read_assigned(tmp_path / "assignment.csv", tmp_path / "confusion.csv") == []
 
 
 def test_classes_come_from_the_best_to_those_without_a_number(tmp_path: Path):
@@ -70,10 +81,27 @@ def test_an_output_without_a_class_has_no_name(tmp_path: Path):
         "output,kind,category_id,class,count,size,purity\n"
         "0,known,7,cat,3,4,0.75\n1,cluster,,,0,2,0.0\n"
     )
-    assert [(row.is_known, row.name, row.size) for row in read_assigned(path)] == [
+    rows = read_assigned(path, tmp_path / "confusion.csv")
+    assert [(row.is_known, row.name, row.size) for row in rows] == [
         (True, "cat", 4),
         (False, None, 2),
     ]
+    assert [row.stands_out for row in rows] == [True, False]
+
+
+def test_a_class_stands_out_where_no_other_has_more_boxes(tmp_path: Path):
+    path, confusion = tmp_path / "assignment.csv", tmp_path / "confusion.csv"
+    path.write_text(
+        "output,kind,category_id,class,count,size,purity\n"
+        "0,known,7,cat,3,4,0.75\n1,cluster,9,yak,2,7,0.29\n2,cluster,8,owl,2,4,0.5\n"
+    )
+    confusion.write_text(
+        "output,category_id,class,count\n"
+        "0,7,cat,3\n0,9,yak,1\n1,9,yak,2\n1,7,cat,5\n2,7,cat,2\n2,8,owl,2\n"
+    )
+    rows = read_assigned(path, confusion)
+    assert [row.stands_out for row in rows] == [True, False, True]
+    assert rows[1].taken == [("cat", 5), ("yak", 2)]
 
 
 def test_only_figures_with_a_course_are_drawn():

@@ -9,23 +9,26 @@ from PIL import Image
 
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.heads import DiscoveryHeads
+from rncdl.gallery.examples import Example, Panel
 from rncdl.gallery.exemplars import Exemplar
-from rncdl.gallery.findings import AssignedRow, ClassRow, HeadlineRow, RecallTable
 from rncdl.gallery.report import (
     MAX_EXAMPLE_BYTES,
     MAX_PAGE_BYTES,
-    Evaluated,
     Page,
     cluster_cards,
     encode_examples,
     exemplar_regions,
     render_page,
-    shares_chart,
 )
-from rncdl.gallery.summaries import ClusterSummaries, summarise_clusters
+from rncdl.gallery.summaries import summarise_clusters
 from rncdl.gallery.thumbnails import plan_thumbnails
-
-KNOWN = ("cat", "dog", "<b>hen</b>")
+from tests.gallery.made_up import (
+    KNOWN,
+    full_page,
+    made_up_assigned,
+    made_up_summaries,
+    one_exemplar,
+)
 
 
 class Elements(HTMLParser):
@@ -53,58 +56,13 @@ class Elements(HTMLParser):
         assert self._open.pop() == tag
 
 
-def made_up_summaries(num_clusters: int, exemplars: list[list[Exemplar]]) -> ClusterSummaries:
-    rng = np.random.default_rng(0)
-    shares = rng.random(num_clusters)
-    return ClusterSummaries(
-        known_sizes=np.array([5, 6, 7]),
-        sizes=rng.integers(1, 500_000, num_clusters),
-        num_images=rng.integers(1, 100_000, num_clusters),
-        confidence=shares,
-        coherence=shares,
-        background_share=shares,
-        nearest_known=rng.integers(0, 3, num_clusters),
-        known_likeness=shares,
-        nearest_clusters=rng.integers(0, num_clusters, (num_clusters, 3)),
-        exemplars=exemplars,
-    )
-
-
-def full_page(clusters: list[dict[str, Any]], examples: list[Any]) -> Page:
-    row = HeadlineRow("RNCDL", 0.4, 0.1, 0.2, 0.1, None)
-    evaluated = Evaluated(
-        title="val",
-        headline=[row],
-        recall=RecallTable(["AR@50"], [("known", [0.5]), ("novel", [0.4]), ("all", [0.45])]),
-        classes=[ClassRow("<b>hen</b>", True, 3, 0.5, None)] * 1200,
-        assigned=[
-            *(AssignedRow(k, True, name, 1, 2, 0.5) for k, name in enumerate(KNOWN)),
-            AssignedRow(3, False, "yak", 4, 5, 0.8),
-        ],
-    )
-    return Page(
-        title="run: main",
-        facts={"Known classes": "3"},
-        comparison=[row],
-        evaluations=[evaluated],
-        examples=examples,
-        clusters=clusters,
-        shares=shares_chart(made_up_summaries(4, [[]] * 4), np.full(7, 1 / 7)),
-        settings="seed: 0",
-        versions={"rncdl": "1"},
-    )
-
-
-def one_exemplar(cluster: int) -> list[Exemplar]:
-    return [Exemplar("confident", cluster, 0, 0.9)]
-
-
 @pytest.fixture(scope="module")
 def html() -> str:
     pictures = [Image.new("RGB", (40, 40), "teal") for _ in range(4)]
     summaries = made_up_summaries(4, [one_exemplar(cluster) for cluster in range(4)])
     cards = cluster_cards(summaries, pictures, known=KNOWN)
-    examples = encode_examples([(Image.new("RGB", (90, 60)), 'Found "this" & that', "a.jpg")])
+    panel = Panel("RNCDL", Image.new("RGB", (90, 60)), 'Found "this" & that')
+    examples = encode_examples([Example([panel], "a.jpg")])
     return render_page(full_page(cards, examples))
 
 
@@ -161,12 +119,24 @@ def test_without_an_evaluation_no_class_is_named(html: str):
 
 
 def test_with_an_evaluation_a_cluster_says_what_it_stands_for():
-    assigned = [AssignedRow(k, True, name, 1, 2, 0.5) for k, name in enumerate(KNOWN)]
-    assigned += [AssignedRow(3, False, None, 0, 1, 0.0), AssignedRow(4, False, "yak", 4, 5, 0.8)]
-    summaries = made_up_summaries(2, [[], []])
-    first, second = cluster_cards(summaries, [], known=KNOWN, assigned=assigned)
-    assert (first["class"], second["class"]) == (None, "yak")
-    assert (second["purity"], second["seen"]) == (0.8, 5)
+    assigned = made_up_assigned(5)
+    cards = cluster_cards(made_up_summaries(5, [[]] * 5), [], known=KNOWN, assigned=assigned)
+    assert [card["class"] for card in cards] == ["yak 0", None, None, None, "yak 4"]
+    assert [card["clear"] for card in cards] == [False, False, False, False, True]
+    assert (cards[0]["count"], cards[0]["seen"]) == (4, 9)
+    assert cards[0]["taken"] == [("cat", 5), ("yak 0", 4)]
+
+
+def test_bars_are_drawn_against_the_largest_number_of_their_table(html: str):
+    headline = html[html.index('<section id="headline">') :]
+    shares = [float(share) for share in re.findall(r"--share: ([\d.]+)", headline)[:4]]
+    assert shares == [1.0, 0.25, 0.5, 0.25]
+
+
+def test_an_example_for_which_there_is_no_room_is_left_out(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rncdl.gallery.report.MAX_EXAMPLE_BYTES", 200)
+    examples = [Example([Panel("RNCDL", Image.new("RGB", (90, 60)), "alt")], "a")] * 3
+    assert len(encode_examples(examples)) < 3
 
 
 def test_empty_clusters_and_lost_pictures_are_left_out():
@@ -206,13 +176,17 @@ def test_three_thousand_clusters_keep_within_the_budget():
         for _ in range(3000)
     ]
     thumbnails = [pictures[i % 300] for i in range(3000 * per_cluster)]
-    cards = cluster_cards(made_up_summaries(3000, exemplars), thumbnails, known=KNOWN)
+    assigned = made_up_assigned(3000)
+    summaries = made_up_summaries(3000, exemplars)
+    cards = cluster_cards(summaries, thumbnails, known=KNOWN, assigned=assigned)
     drawings = [
-        (Image.fromarray(rng.integers(0, 255, (480, 480, 3), dtype=np.uint8)), "alt", "caption")
-        for _ in range(12)
+        Image.fromarray(rng.integers(0, 255, (480, 480, 3), dtype=np.uint8)) for _ in range(6)
     ]
-    examples = encode_examples(drawings)
-    assert sum(len(picture.uri) for picture in examples) <= MAX_EXAMPLE_BYTES
-    html = render_page(full_page(cards, examples))
+    panels = [[Panel(title, one, "alt") for title in ("truth", "RNCDL")] for one in drawings]
+    examples = encode_examples([Example(of_image, "caption") for of_image in panels])
+    assert len(examples) == 6
+    uris = [picture.uri for example in examples for picture in example.panels]
+    assert sum(map(len, uris)) <= MAX_EXAMPLE_BYTES
+    html = render_page(full_page(cards, examples, assigned))
     assert len(embedded_clusters(html)) == 3000
     assert len(html.encode()) <= MAX_PAGE_BYTES

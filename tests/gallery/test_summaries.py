@@ -136,3 +136,22 @@ def test_doubtful_regions_lead_by_the_least(bank: Bank, heads: DiscoveryHeads):
         row = rows[expected["margin"][rows].argmin()]
         (one,) = found.exemplars[cluster]
         assert (one.image_index, one.region) == (expected["image"][row], expected["region"][row])
+
+
+def test_what_is_new_and_heaps_up_on_objects_promises_most():
+    """Clusters that differ from the first in one column each, and an empty one."""
+    found = ClusterSummaries(
+        known_sizes=np.zeros(1, dtype=np.int64),
+        sizes=np.array([40, 40, 40, 40, 40, 0]),
+        num_images=np.array([10, 20, 10, 10, 10, 0]),
+        confidence=np.full(6, 0.5),
+        coherence=np.array([0.8, 0.8, 0.7, 0.8, 0.8, 0.0]),
+        background_share=np.array([0.1, 0.1, 0.1, 0.2, 0.1, 0.0]),
+        nearest_known=np.zeros(6, dtype=np.int64),
+        known_likeness=np.array([0.1, 0.1, 0.1, 0.1, 0.2, 0.0]),
+        nearest_clusters=np.zeros((6, 1), dtype=np.int64),
+        exemplars=[[]] * 6,
+    )
+    assert found.promise[0] == pytest.approx(0.8 * 0.9 * 0.9 * 4)
+    assert (found.promise[1:] < found.promise[0]).all()
+    assert found.promise[5] == 0

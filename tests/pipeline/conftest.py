@@ -1,7 +1,9 @@
+import shutil
 from pathlib import Path
 
 import pytest
 
+from rncdl.stages.evaluate import evaluate
 from tests.pipeline.tiny import SETTINGS, WORLD, run_rncdl
 
 
@@ -26,3 +28,17 @@ def discovered(world: Path, trained: Path) -> Path:
     """The same run after one discovery, `main`."""
     run_rncdl("discover", "--run", trained, "--unlabelled", world / "unlabelled.json")
     return trained
+
+
+@pytest.fixture(scope="session")
+def evaluated(world: Path, discovered: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of that run whose discovery and whose detector as trained were measured."""
+    run = tmp_path_factory.mktemp("evaluated") / "run"
+    shutil.copytree(discovered, run, ignore=shutil.ignore_patterns("evaluations"))
+    evaluate(run, world / "val.json", images=None, name="main", train_labels=None, overrides=[])
+    detector_only = tmp_path_factory.mktemp("detector") / "run"
+    shutil.copytree(run, detector_only, ignore=shutil.ignore_patterns("discoveries", "bank"))
+    val = world / "val.json"
+    evaluate(detector_only, val, images=None, name=None, train_labels=None, overrides=[])
+    shutil.copytree(detector_only / "evaluations", run / "evaluations", dirs_exist_ok=True)
+    return run

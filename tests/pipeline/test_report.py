@@ -1,15 +1,24 @@
 import json
+import re
+import runpy
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from rncdl.errors import UserError
+from rncdl.gallery.findings import read_assigned
 from rncdl.run_folder import RunFolder
-from rncdl.stages.evaluate import evaluate
 from rncdl.stages.examples import Showcase
 from rncdl.stages.report import report
-from tests.pipeline.tiny import run_rncdl
+from tests.browser import open_file
+from tests.pipeline.tiny import REPOSITORY, run_rncdl
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 def test_a_discovery_notes_the_files_of_its_pool(discovered: Path, world: Path):
@@ -43,21 +52,66 @@ def test_the_report_shows_clusters_and_examples_without_any_evaluation(
     assert '<section id="classes">' not in html
 
 
-def test_with_an_evaluation_the_report_has_its_numbers(
-    discovered: Path, world: Path, tmp_path: Path
-):
-    run = tmp_path / "run"
-    shutil.copytree(discovered, run)
-    evaluate(run, world / "val.json", images=None, name="main", train_labels=None, overrides=[])
-    showcase = Showcase(world / "val.json", supervised=RunFolder(run))
-    report(run, name="main", out=None, showcase=showcase)
-    html = (run / "report.html").read_text()
+@pytest.fixture(scope="session")
+def page(evaluated: Path, world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report with everything in it; the run itself stands in for the ceiling."""
+    out = tmp_path_factory.mktemp("report") / "report.html"
+    showcase = Showcase(world / "val.json", supervised=RunFolder(evaluated))
+    report(evaluated, name="main", out=out, showcase=showcase)
+    return out
+
+
+def test_with_an_evaluation_the_report_has_its_numbers(evaluated: Path, page: Path):
+    html = page.read_text()
     assert '<section id="headline">' in html
     assert '<section id="classes">' in html
     assert 'class="examples wide"' in html
-    numbers = json.loads((run / "evaluations" / "val_main" / "report.json").read_text())
+    for name in ("detector as trained", "RNCDL", "after discovery", "fully supervised"):
+        assert re.search(rf'<th scope="row">{name}', html)
+    numbers = json.loads((evaluated / "evaluations" / "val_main" / "report.json").read_text())
     first = numbers["ap"][0]["known"]["ap"]
     assert f">{100 * first:.1f}</td>" in html
+
+
+def test_the_boxes_that_outputs_took_add_up(evaluated: Path, page: Path):
+    folder = RunFolder(evaluated).evaluation("val", "main")
+    rows = read_assigned(folder.assignment("head0_fixed"), folder.confusion("head0"))
+    assert sum(row.size for row in rows) > 0
+    for row in rows:
+        assert sum(count for _, count in row.taken) == row.size
+        assert row.name is None or dict(row.taken).get(row.name, 0) == row.count
+    assert 'class="confusion"' in page.read_text()
+
+
+def test_a_browser_shows_the_report_without_complaint(browser: "Browser", page: Path):
+    with open_file(browser, page) as opened:
+        assert opened.page.title() == "Discovery “main” of run"
+        sections = opened.page.eval_on_selector_all("main > section", "all => all.map(s => s.id)")
+        assert sections == [
+            *("headline", "examples", "clusters", "classes", "shares", "curves", "settings")
+        ]
+        assert opened.undecoded_images() == []
+        assert opened.images_without_words() == 0
+        assert len(opened.shown_clusters()) > 0
+        assert opened.page.locator("figure .panels").first.locator("img").count() == 3
+        opened.page.click('#classes a[href^="#novel_"]')
+        assert opened.focused().startswith("novel_")
+        assert opened.complaints == []
+
+
+def test_the_pictures_of_the_readme_are_made(evaluated: Path, world: Path, tmp_path: Path):
+    demo = tmp_path / "demo"
+    demo.mkdir()
+    for name, place in (("run", evaluated), ("ceiling", evaluated), ("world", world)):
+        (demo / name).symlink_to(place)
+    out = tmp_path / "images"
+    script = runpy.run_path(str(REPOSITORY / "docs" / "make_pictures.py"))
+    written = script["make_pictures"](demo, out)
+    assert [path.name for path in written] == ["clusters.jpg", "predictions.jpg"]
+    for path in written:
+        pixels = np.asarray(Image.open(path).convert("L"), dtype=float)
+        assert pixels.shape[1] > 1000
+        assert pixels.std() > 20
 
 
 def test_what_cannot_be_shown_is_said(discovered: Path, tmp_path: Path):
