@@ -81,11 +81,6 @@ def render_page(page: Page) -> str:
     )
 
 
-def cluster_name(cluster: int) -> str:
-    """What a cluster is called until somebody names it."""
-    return f"novel_{cluster:04d}"
-
-
 def encode_examples(drawings: Sequence[tuple[Image.Image, str, str]]) -> list[Picture]:
     """Pictures of (drawing, alt text, caption), small enough for the page."""
     uris = encode_within([drawing for drawing, _, _ in drawings], max_bytes=MAX_EXAMPLE_BYTES)
