@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from rncdl.classes import cluster_name
 from rncdl.config import Settings, resolve_settings
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.gallery.drawings import side_by_side
 from rncdl.gallery.findings import AssignedRow, read_assigned
-from rncdl.gallery.report import cluster_name, exemplar_regions
+from rncdl.gallery.report import exemplar_regions
 from rncdl.gallery.summaries import summarise_clusters
 from rncdl.gallery.thumbnails import cut_thumbnails, join_strip
 from rncdl.run_folder import RunFolder

@@ -10,6 +10,11 @@ from rncdl.data.records import AnnotationSet, ImageRecord
 from rncdl.errors import UserError, did_you_mean
 
 
+def cluster_name(cluster: int) -> str:
+    """What a cluster is called until somebody names it."""
+    return f"novel_{cluster:04d}"
+
+
 @dataclass(frozen=True)
 class ClassSplit:
     """The K known classes by name, in output order: class `k` is `known[k]`.

@@ -308,6 +308,67 @@ def evaluate(
 
 
 @app.command()
+def predict(
+    images: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="IMAGE|KEY=VALUE",
+            help="Files, folders (searched through) and globs, and settings to change, "
+            "e.g. predict.max_detections=100.",
+            show_default=False,
+        ),
+    ],
+    run: RunOption,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the predictions.")],
+    discovery: Annotated[
+        str | None,
+        typer.Option(
+            "--discovery", help="The discovery to use; default: the newest finished one, if any."
+        ),
+    ] = None,
+    head: Annotated[
+        int, typer.Option("--head", min=0, help="Which novel head, where there are several.")
+    ] = 0,
+    min_score: Annotated[
+        float | None,
+        typer.Option(
+            "--min-score",
+            min=0,
+            max=1,
+            help="Keep, and draw, detections above this score; default: predict.min_score for "
+            "the file, 0.15 for drawings.",
+        ),
+    ] = None,
+    draw: Annotated[
+        bool, typer.Option("--draw", help="Also write the images with detections on them.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Start anew where --out holds predictions.")
+    ] = False,
+) -> None:
+    """Find known classes and clusters in any images.
+
+    OUT gets predictions.json (COCO results with the name of the class or cluster), images.json
+    (the images and categories they speak of) and, with --draw, drawings. Interrupted, the same
+    command goes on where it stopped. An image that cannot be read is reported, noted in
+    skipped_images.jsonl and passed over; the exit code is then 3.
+    """
+    from rncdl.stages.predict import predict as run_prediction
+
+    num_skipped = run_prediction(
+        images,
+        run,
+        out=out,
+        discovery=discovery,
+        head=head,
+        min_score=min_score,
+        draw=draw,
+        overwrite=overwrite,
+    )
+    raise typer.Exit(3 if num_skipped else 0)
+
+
+@app.command()
 def report(
     run: RunOption,
     name: Annotated[

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,6 @@ class DetectionWriter:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._encoder = msgspec.json.Encoder()
         self._separator = _OPENING
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -135,10 +134,10 @@ class DetectionWriter:
 
     def write(self, part: Detections) -> None:
         """Add the detections of `part`."""
-        self._add(self._encoder.encode(entry) for entry in _entries(part))
+        self._add(encode_detections(part))
 
     def add_file(self, path: Path) -> None:
-        """Add all that another writer wrote."""
+        """Add the detections of another file that holds one a line."""
         with path.open("rb") as file:
             self._add(line.rstrip(b",\n") for line in file if line.startswith(b"{"))
 
@@ -199,6 +198,16 @@ def write_shared_detections(
                 shard(path, rank).unlink()
             joined.close()
     processes.wait_for_all()
+
+
+def encode_detections(
+    part: Detections, *, fields_of: Mapping[int, Mapping[str, Any]] | None = None
+) -> Iterator[bytes]:
+    """Each detection as a JSON object; `fields_of`: what those of a category id say besides."""
+    encoder = msgspec.json.Encoder()
+    for entry in _entries(part):
+        more = {} if fields_of is None else fields_of[entry["category_id"]]
+        yield encoder.encode({**entry, **more})
 
 
 def _entries(detections: Detections) -> Iterable[dict[str, Any]]:

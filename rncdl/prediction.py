@@ -1,6 +1,6 @@
 """From images to detections, a batch at a time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -10,7 +10,7 @@ from torch import Tensor
 from rncdl.config import PredictSettings, Settings
 from rncdl.data.batches import EvaluationBatches
 from rncdl.data.datasets import BadImage, PlainImages
-from rncdl.data.loading import BatchLoader
+from rncdl.data.loading import Batch, BatchLoader
 from rncdl.data.records import AnnotationSet, ImageRecord
 from rncdl.data.samples import Sample
 from rncdl.detections import Detections
@@ -70,17 +70,17 @@ def limits_of(predict: PredictSettings) -> Limits:
     )
 
 
-def load_samples(
+def load_batches(
     images: Sequence[ImageRecord],
     *,
     settings: Settings,
     processes: Processes,
     title: str,
-    skipped: list[BadImage],
-) -> Iterator[list[Sample]]:
-    """This process's share of the images in batches, counted on the screen.
+    start_batch: int = 0,
+) -> Generator[Batch[Sample], None, None]:
+    """This process's share of the images in batches, from `start_batch` on, counted on the screen.
 
-    Images that cannot be read are added to `skipped` where the settings say so; otherwise they
+    Images that cannot be read are told in their batch where the settings say so; otherwise they
     are an error.
     """
     data = settings.data
@@ -95,13 +95,39 @@ def load_samples(
         batch_size=settings.predict.batch_size,
         rank=processes.rank,
         world_size=processes.count,
+        start_batch=start_batch,
     )
-    with ProgressLine(title, len(images), unit="images", shown=processes.is_main) as progress:
+    done = min(len(images), start_batch * settings.predict.batch_size * processes.count)
+    with ProgressLine(
+        title, len(images), unit="images", start=done, shown=processes.is_main
+    ) as progress:
         for batch in BatchLoader(dataset, batches, workers=data.workers):
-            skipped.extend(batch.bad_images)
-            if batch.samples:
-                yield batch.samples
+            yield batch
             progress.advance(processes.count * (len(batch.samples) + len(batch.bad_images)))
+
+
+def detect_samples(
+    detector: Detector,
+    samples: Sequence[Sample],
+    readings: Sequence[Reading],
+    *,
+    settings: Settings,
+    with_masks: bool = True,
+    with_features: bool = False,
+) -> list[list[Regions]]:
+    """What `detect` finds by the settings' limits, on the detector's device in its precision."""
+    if not samples:
+        return [[] for _ in readings]
+    device = detector.device
+    with autocast(device, choose_precision(settings.train.precision, device)):
+        return detect(
+            detector,
+            samples,
+            readings,
+            limits=limits_of(settings.predict),
+            with_masks=with_masks,
+            with_features=with_features,
+        )
 
 
 def predict_images(
@@ -117,16 +143,11 @@ def predict_images(
 
     Their `category_ids` are output indices.
     """
-    device = processes.device
-    precision = choose_precision(settings.train.precision, device)
-    limits = limits_of(settings.predict)
-    detector.to(device).eval()
-    for samples in load_samples(
-        images, settings=settings, processes=processes, title="predict", skipped=skipped
-    ):
-        with torch.inference_mode(), autocast(device, precision):
-            found = detect(detector, samples, readings, limits=limits)
-        records = [images[sample.image_index] for sample in samples]
+    detector.to(processes.device).eval()
+    for batch in load_batches(images, settings=settings, processes=processes, title="predict"):
+        skipped.extend(batch.bad_images)
+        found = detect_samples(detector, batch.samples, readings, settings=settings)
+        records = [images[sample.image_index] for sample in batch.samples]
         yield [to_detections(of_reading, records) for of_reading in found]
 
 
@@ -170,9 +191,11 @@ def look_at_annotations(
     outputs = [np.full(len(truth.category_ids), -1, dtype=np.int64) for _ in classifiers]
     proposals: dict[int, np.ndarray] = {}
     detector.to(device).eval()
-    for samples in load_samples(
-        truth.images, settings=settings, processes=processes, title="look", skipped=skipped
-    ):
+    for loaded in load_batches(truth.images, settings=settings, processes=processes, title="look"):
+        skipped.extend(loaded.bad_images)
+        samples = loaded.samples
+        if not samples:
+            continue
         with torch.inference_mode(), autocast(device, precision):
             batch = detector.batch_images([sample.image for sample in samples])
             maps = detector.feature_maps(batch)

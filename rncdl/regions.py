@@ -5,12 +5,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rncdl.data.masks import decode_rles
+
 
 @dataclass
 class Regions:
     """R regions of one image, in the pixels of the original image.
 
-    Fields that a stage does not produce are None; all that are present have R rows.
+    Fields that a stage does not produce are None; all that are present have R rows, but for the
+    image's size.
     """
 
     boxes_xyxy: Tensor
@@ -27,6 +30,10 @@ class Regions:
     """(R,) COCO run-length masks of the image's size: {"size": [h, w], "counts": bytes}"""
     within_cut: Tensor | None = None
     """(R,) bool: whether a region is also among the image's best when no output is left out"""
+    names: list[str] | None = None
+    """(R,) the known class's name, or the cluster's, such as novel_0042"""
+    size_hw: tuple[int, int] | None = None
+    """height and width of the image"""
 
     def __len__(self) -> int:
         return len(self.boxes_xyxy)
@@ -38,13 +45,25 @@ class Regions:
         def pick(value: Tensor | None) -> Tensor | None:
             return None if value is None else value[index]
 
-        rles = None if self.rles is None else [self.rles[i] for i in index.tolist()]
+        chosen = index.tolist()
         return Regions(
             self.boxes_xyxy[index],
             pick(self.scores),
             pick(self.labels),
             pick(self.objectness),
             pick(self.features),
-            rles,
+            None if self.rles is None else [self.rles[i] for i in chosen],
             pick(self.within_cut),
+            None if self.names is None else [self.names[i] for i in chosen],
+            self.size_hw,
         )
+
+    @property
+    def masks(self) -> Tensor | None:
+        """(R, height, width) bool pixels of the image, None without masks.
+
+        Decoded anew each time; hundreds of large masks take much memory, so choose rows first.
+        """
+        if self.rles is None or self.size_hw is None:
+            return None
+        return torch.from_numpy(decode_rles(self.rles, *self.size_hw))

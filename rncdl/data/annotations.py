@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -16,7 +15,7 @@ from rncdl.data.annotation_file import (
     without_garbage_collection,
 )
 from rncdl.data.annotation_rows import AnnotationRows, judge_annotations
-from rncdl.data.image_headers import read_sizes, sizes_or_error
+from rncdl.data.image_headers import read_sizes, read_sizes_of_all
 from rncdl.data.image_paths import ImageFinder, list_images
 from rncdl.data.problems import MAX_EXAMPLES, Problem, ProblemCounts, ProblemKind
 from rncdl.data.records import AnnotationSet, Category, ImageRecord
@@ -71,16 +70,15 @@ def load_image_folder(
     files = list_images(path)
     problems = ProblemCounts()
     images: list[ImageRecord] = []
-    with ThreadPoolExecutor() as pool:
-        for file, sizes in zip(files, pool.map(sizes_or_error, files), strict=True):
-            if not isinstance(sizes, UserError):
-                height, width = sizes[0]
-                images.append(ImageRecord(len(images) + 1, file, height, width))
-            elif on_bad_image == "skip":
-                broken = Problem(ProblemKind.BROKEN_IMAGE, str(file), str(sizes))
-                problems.add(broken.kind, 1, first=[broken])
-            else:
-                raise sizes
+    for file, sizes in zip(files, read_sizes_of_all(files), strict=True):
+        if not isinstance(sizes, UserError):
+            height, width = sizes[0]
+            images.append(ImageRecord(len(images) + 1, file, height, width))
+        elif on_bad_image == "skip":
+            broken = Problem(ProblemKind.BROKEN_IMAGE, str(file), str(sizes))
+            problems.add(broken.kind, 1, first=[broken])
+        else:
+            raise sizes
     return LoadedAnnotations(_unlabelled(tuple(images)), problems)
 
 

@@ -94,12 +94,21 @@ class TrainingBatches:
 
 
 class EvaluationBatches:
-    """Every image once, in order: this process's part, the ranks taking turns."""
+    """Every image once, in order: this process's part, the ranks taking turns.
+
+    start_batch: how many batches of this process's part are left out, being done already.
+    """
 
     def __init__(
-        self, num_images: int, *, batch_size: int, rank: int = 0, world_size: int = 1
+        self,
+        num_images: int,
+        *,
+        batch_size: int,
+        rank: int = 0,
+        world_size: int = 1,
+        start_batch: int = 0,
     ) -> None:
-        self._index = range(rank, num_images, world_size)
+        self._index = range(rank, num_images, world_size)[start_batch * batch_size :]
         self._batch_size = batch_size
 
     def __len__(self) -> int:

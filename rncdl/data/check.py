@@ -1,14 +1,13 @@
 """Everything that is wrong with a dataset, and where."""
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 from rncdl.data.annotation_file import AnnotationFile, FileImage, read_annotation_file
 from rncdl.data.annotation_rows import AnnotationRows, judge_annotations
-from rncdl.data.image_headers import Size, sizes_or_error
+from rncdl.data.image_headers import Size, read_sizes_of_all
 from rncdl.data.image_paths import ImageFinder, list_images
 from rncdl.data.masks import to_rle
 from rncdl.data.problems import Problem, ProblemKind
@@ -26,13 +25,13 @@ def find_problems(path: Path, images_dir: Path | None = None) -> list[Problem]:
         paths = list_images(path)
         return [
             _unreadable(path, error)
-            for path, error in zip(paths, _read_headers(paths), strict=True)
+            for path, error in zip(paths, read_sizes_of_all(paths), strict=True)
             if isinstance(error, UserError)
         ]
     file = read_annotation_file(path)
     finder = ImageFinder(path, images_dir)
     paths = [finder.find(image, index) for index, image in enumerate(file.images)]
-    sizes_on_disk = _read_headers(paths)
+    sizes_on_disk = read_sizes_of_all(paths)
     sizes = [_trusted_size(*pair) for pair in zip(file.images, sizes_on_disk, strict=True)]
     rows = judge_annotations(
         file,
@@ -96,12 +95,6 @@ def _mask_problems(rows: AnnotationRows, sizes: list[Size | None]) -> Iterator[P
             to_rle(mask, *size)
         except UserError as error:
             yield rows.describe(ProblemKind.BROKEN_MASK, row, value=str(error))
-
-
-def _read_headers(paths: list[Path]) -> list[tuple[Size, Size] | UserError]:
-    """For each image its upright and stored size, or why it cannot be read."""
-    with ThreadPoolExecutor() as pool:
-        return list(pool.map(sizes_or_error, paths))
 
 
 def _trusted_size(image: FileImage, on_disk: tuple[Size, Size] | UserError) -> Size | None:

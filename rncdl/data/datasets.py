@@ -18,7 +18,7 @@ from rncdl.classes import KnownLabels
 from rncdl.data.images import read_image
 from rncdl.data.masks import decode_masks
 from rncdl.data.records import ImageRecord
-from rncdl.data.samples import Sample
+from rncdl.data.samples import Sample, unlabelled_sample
 from rncdl.data.transforms import augment_sample, resize_sample
 from rncdl.errors import UserError
 
@@ -159,15 +159,7 @@ class PlainImages(Dataset[Sample | BadImage]):
             if self._skips_bad_images:
                 return BadImage(str(image.path), str(error))
             raise
-        sample = Sample(
-            image=pixels,
-            boxes_xyxy=torch.zeros((0, 4)),
-            labels=torch.zeros(0, dtype=torch.int64),
-            masks=None,
-            image_index=image_index,
-            path=str(image.path),
-            original_size=(image.height, image.width),
-        )
+        sample = unlabelled_sample(pixels, image_index=image_index, path=str(image.path))
         return resize_sample(
             sample, short_side_px=self._short_side_px, long_side_px=self._long_side_px
         )

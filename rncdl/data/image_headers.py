@@ -1,6 +1,8 @@
 """What the header of an image file tells, without decoding it (and without torch)."""
 
 import struct
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from PIL import Image
@@ -30,8 +32,13 @@ def read_sizes(path: Path) -> tuple[Size, Size]:
     return (stored[1], stored[0]) if is_sideways else stored, stored
 
 
-def sizes_or_error(path: Path) -> tuple[Size, Size] | UserError:
-    """What `read_sizes` returns or raises."""
+def read_sizes_of_all(paths: Sequence[Path]) -> list[tuple[Size, Size] | UserError]:
+    """What `read_sizes` returns or raises for each path, read by several threads."""
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(_sizes_or_error, paths))
+
+
+def _sizes_or_error(path: Path) -> tuple[Size, Size] | UserError:
     try:
         return read_sizes(path)
     except UserError as error:

@@ -1,6 +1,9 @@
 """Where on disk the images of an annotation file are."""
 
+import glob
 import os
+import re
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from rncdl.data.annotation_file import FileImage
@@ -11,17 +14,66 @@ IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".
 
 def list_images(folder: Path) -> list[Path]:
     """All image files below a folder, sorted, hidden ones left out; UserError when none is left."""
-    files = sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in IMAGE_SUFFIXES
-        and not path.name.startswith(".")
-        and path.is_file()
-    )
+    files = image_files_below(folder)
     if not files:
         suffixes = ", ".join(sorted(IMAGE_SUFFIXES))
         raise UserError(f"{folder}: no images in this folder (looked for {suffixes}).")
     return files
+
+
+def image_files_below(folder: Path) -> list[Path]:
+    """All image files below a folder, sorted, hidden ones left out."""
+    return sorted(filter(is_image_file, folder.rglob("*")))
+
+
+def is_image_file(path: Path) -> bool:
+    """True for a file that has an image's ending and is not hidden."""
+    return (
+        path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".") and path.is_file()
+    )
+
+
+def find_images(words: Sequence[str], *, outside: Path) -> list[Path]:
+    """Absolute paths of the image files that `words` name, each once, in the order of the words.
+
+    A word is a file, a folder (searched through) or a glob; what a folder or a glob gives is in
+    natural order, 2.jpg before 10.jpg. Files below `outside` are left out. One UserError names
+    every word that gives nothing.
+    """
+    found: dict[Path, None] = {}
+    empty = []
+    shut_out = Path(os.path.abspath(outside))
+    for word in words:
+        named = (Path(os.path.abspath(path)) for path in _files_of_word(word))
+        files = [path for path in named if not path.is_relative_to(shut_out)]
+        found.update(dict.fromkeys(files))
+        if not files:
+            empty.append(word)
+    if empty or not words:
+        suffixes = ", ".join(sorted(IMAGE_SUFFIXES))
+        raise UserError(
+            f"No images at {', '.join(empty) or 'all: no file was named'}. Give image files, "
+            f"folders, or globs such as 'photos/**/*.jpg' (folders and globs look for {suffixes})."
+        )
+    return list(found)
+
+
+def _files_of_word(word: str) -> list[Path]:
+    if os.path.isfile(word):
+        return [Path(word)]
+    paths = [word] if os.path.isdir(word) else glob.glob(word, recursive=True)
+    files: list[Path] = []
+    for path in map(Path, paths):
+        files += image_files_below(path) if path.is_dir() else filter(is_image_file, [path])
+    return sorted(files, key=_natural_order)
+
+
+def _natural_order(path: Path) -> list[list[str | int]]:
+    """Texts and numbers in turn, folder by folder."""
+    return [
+        [int(text) if text.isdecimal() else text for text in re.split(r"(\d+)", part)]
+        for part in path.parts
+    ]
 
 
 class ImageFinder:

@@ -58,10 +58,15 @@ def _decode(data: bytes, *, upright: bool) -> Tensor:
         except RuntimeError:
             pass  # Pillow reads a few more kinds, and says better what is wrong with the others.
     with Image.open(io.BytesIO(data)) as image:
-        image.load()
-        turned = upright and orientation(image) != 1
-        rgb = _to_rgb(ImageOps.exif_transpose(image) if turned else image)
-        return torch.from_numpy(np.array(rgb)).permute(2, 0, 1).contiguous()
+        return pixels_of_picture(image, upright=upright)
+
+
+def pixels_of_picture(image: Image.Image, *, upright: bool = True) -> Tensor:
+    """(3, height, width) uint8 RGB of a Pillow image, by the rules of `read_image`."""
+    image.load()
+    turned = upright and orientation(image) != 1
+    rgb = _to_rgb(ImageOps.exif_transpose(image) if turned else image)
+    return torch.from_numpy(np.array(rgb)).permute(2, 0, 1).contiguous()
 
 
 def _is_plain(data: bytes) -> bool:

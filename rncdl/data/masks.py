@@ -46,7 +46,11 @@ def decode_mask(raw_json: bytes, height: int, width: int) -> np.ndarray:
 
 def decode_masks(raw_jsons: Iterable[bytes], height: int, width: int) -> np.ndarray:
     """(n, height, width) bool pixels of n masks."""
-    rles = [to_rle(raw_json, height, width) for raw_json in raw_jsons]
+    return decode_rles([to_rle(raw_json, height, width) for raw_json in raw_jsons], height, width)
+
+
+def decode_rles(rles: list[dict], height: int, width: int) -> np.ndarray:
+    """(n, height, width) bool pixels of n compressed run lengths."""
     if not rles:
         return np.zeros((0, height, width), dtype=bool)
     stacked = coco_mask.decode(rles)

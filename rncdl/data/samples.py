@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
@@ -25,3 +26,16 @@ class Sample:
     path: str
     original_size: tuple[int, int]
     """(height, width) of the image on disk; boxes scale by W / width, H / height"""
+
+
+def unlabelled_sample(pixels: Tensor, *, image_index: int, path: str) -> Sample:
+    """A sample of an image (3, H, W) uint8 alone, at its own size."""
+    return Sample(
+        image=pixels,
+        boxes_xyxy=torch.zeros((0, 4)),
+        labels=torch.zeros(0, dtype=torch.int64),
+        masks=None,
+        image_index=image_index,
+        path=path,
+        original_size=(pixels.shape[1], pixels.shape[2]),
+    )

@@ -51,12 +51,19 @@ def known_probabilities(detector: Detector, features: Tensor) -> Tensor:
 
 @torch.no_grad()
 def detect(
-    detector: Detector, samples: Sequence[Sample], readings: Sequence[Reading], *, limits: Limits
+    detector: Detector,
+    samples: Sequence[Sample],
+    readings: Sequence[Reading],
+    *,
+    limits: Limits,
+    with_masks: bool = True,
+    with_features: bool = False,
 ) -> list[list[Regions]]:
     """For each reading, each image's detections, the best first, in pixels of the image on disk.
 
     The detector is in evaluation mode; it looks at the images once for all readings.
-    Annotations of the samples are not looked at.
+    Annotations of the samples are not looked at. Masks come with it where the detector has a mask
+    head and they are wanted; features are those of the proposal that a detection was refined from.
     """
     batch = detector.batch_images([sample.image for sample in samples])
     maps = detector.feature_maps(batch)
@@ -91,7 +98,10 @@ def detect(
         to_original_pixels(image_boxes, sample)
         for image_boxes, sample in zip(refined, samples, strict=True)
     ]
-    rles = _masks_by_row(detector, maps, refined, original, used=used, samples=samples)
+    rles = None
+    if with_masks and detector.mask_head is not None:
+        rles = _masks_by_row(detector, maps, refined, original, used=used, samples=samples)
+    features_of = features.split(counts)
     return [
         [
             Regions(
@@ -99,8 +109,10 @@ def detect(
                 scores=picked.scores,
                 labels=picked.labels,
                 objectness=proposals[i].objectness[picked.rows],
+                features=features_of[i][picked.rows].float() if with_features else None,
                 rles=None if rles is None else [rles[i][row] for row in picked.rows.tolist()],
                 within_cut=picked.within_cut,
+                size_hw=samples[i].original_size,
             )
             for i, picked in enumerate(of_reading)
         ]
@@ -195,10 +207,8 @@ def _masks_by_row(
     *,
     used: Sequence[Tensor],
     samples: Sequence[Sample],
-) -> list[dict[int, dict]] | None:
+) -> list[dict[int, dict]]:
     """Of each image, region -> its mask, for the regions in use; a region has one mask."""
-    if detector.mask_head is None:
-        return None
     logits = detector.mask_logits(
         maps, [image_boxes[rows] for image_boxes, rows in zip(boxes, used, strict=True)]
     )

@@ -7,7 +7,6 @@ plain arrays that `numpy.memmap` opens (shapes in `bank.json`); what was never w
 room on most file systems.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -23,6 +22,7 @@ from torch import Tensor
 from rncdl.discovery.extraction import ExtractedRegions
 from rncdl.errors import UserError
 from rncdl.files import write_atomically
+from rncdl.origins import origin_differences
 
 MISSING = -1
 """Region count of an image that is not in the bank yet."""
@@ -132,12 +132,11 @@ class Bank:
 
     def require_origin(self, origin: Mapping[str, Any]) -> None:
         """Refuse a bank that was made by another detector, other settings or of other images."""
-        different = [key for key in origin if origin[key] != self.origin.get(key)]
+        different = origin_differences(self.origin, origin)
         if different:
-            lines = [f"  {key}: {self.origin.get(key)!r}, now {origin[key]!r}" for key in different]
             raise UserError(
                 f"{self.folder}: this bank was made from something else; delete the folder to "
-                "make it anew, or go back to what it was made from:\n" + "\n".join(lines)
+                "make it anew, or go back to what it was made from:\n" + "\n".join(different)
             )
 
     def write(self, index: int, regions: ExtractedRegions) -> None:
@@ -223,8 +222,3 @@ def _read_description(folder: Path) -> dict[str, Any]:
         raise UserError(f"{folder}: no bank here ({error.strerror}); make it first.") from error
     except json.JSONDecodeError as error:
         raise UserError(f"{folder}: bank.json is damaged; delete the folder.") from error
-
-
-def digest(*parts: bytes) -> str:
-    """A short fingerprint of some bytes."""
-    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]

@@ -14,13 +14,14 @@ from rncdl.data.datasets import BadImage
 from rncdl.data.loading import BatchLoader
 from rncdl.data.viewed_images import Pool, ViewedImage, ViewedImages
 from rncdl.detector.model import Detector
-from rncdl.discovery.bank import MISSING, Bank, BankShape, digest
+from rncdl.discovery.bank import MISSING, Bank, BankShape
 from rncdl.discovery.extraction import (
     ExtractedRegions,
     RegionChoice,
     choose_regions,
     extract_features,
 )
+from rncdl.origins import digest
 from rncdl.training.processes import Processes, autocast, choose_precision
 from rncdl.training.progress import ProgressLine, say
 

@@ -3,11 +3,9 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from PIL import Image
-from pycocotools import mask as coco_mask
 
-from rncdl.data.masks import decode_masks
+from rncdl.data.masks import decode_masks, decode_rles
 from rncdl.data.records import AnnotationSet
 from rncdl.detections import Detections
 from rncdl.gallery.drawings import Marks, choose_shown, class_colour
@@ -58,7 +56,7 @@ def detection_marks(
     names = [output_names[output] for output in shown.category_ids.tolist()]
     masks = None
     if shown.rles:
-        masks = np.ascontiguousarray(coco_mask.decode(shown.rles).transpose(2, 0, 1)).view(bool)
+        masks = decode_rles(shown.rles, *shown.rles[0]["size"])
     return Marks(
         boxes_xyxy=shown.boxes_xyxy,
         names=names,

@@ -95,11 +95,6 @@ def render_page(page: Page) -> str:
     )
 
 
-def cluster_name(cluster: int) -> str:
-    """What a cluster is called until somebody names it."""
-    return f"novel_{cluster:04d}"
-
-
 def encode_examples(examples: Sequence[Example]) -> list[ShownExample]:
     """The examples, small enough for the page; those for which no room is left are dropped."""
     drawings = [panel.drawing for example in examples for panel in example.panels]

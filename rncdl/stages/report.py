@@ -6,6 +6,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from rncdl.classes import cluster_name
 from rncdl.config import Settings, dump_settings, resolve_settings
 from rncdl.data.viewed_images import Pool
 from rncdl.detector.model import Detector
@@ -32,7 +33,6 @@ from rncdl.gallery.report import (
     Evaluated,
     Page,
     cluster_cards,
-    cluster_name,
     encode_examples,
     exemplar_regions,
     render_page,

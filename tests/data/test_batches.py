@@ -136,6 +136,15 @@ def test_evaluation_shows_every_image_once_in_order():
         assert all(len(list(r)) == len(r) for r in ranks)
 
 
+@pytest.mark.parametrize("done", [0, 1, 2, 3])
+def test_evaluation_goes_on_after_the_batches_that_are_done(done):
+    for rank in (0, 1):
+        every = list(EvaluationBatches(9, batch_size=2, rank=rank, world_size=2))
+        rest = EvaluationBatches(9, batch_size=2, rank=rank, world_size=2, start_batch=done)
+        assert list(rest) == every[done:]
+        assert len(rest) == len(every[done:])
+
+
 def known_labels(image_index, category_ids, **options):
     annotations = annotation_set(image_index, category_ids, **options)
     return ClassSplit(("cat", "dog")).keep_known(annotations)

@@ -167,3 +167,21 @@ def test_a_detector_without_masks_gives_boxes_alone(tiny_settings: DetectorSetti
     )
     assert len(regions) == 10
     assert regions.rles is None
+
+
+def test_masks_and_features_come_as_asked(detector: Detector) -> None:
+    samples, readings = [rectangle_sample([[8, 8, 40, 48]], [1])], [known_reading(detector)]
+    plain = run(detector, samples)[0]
+    lean = detect(detector, samples, readings, limits=LIMITS, with_masks=False, with_features=True)[
+        0
+    ][0]
+    assert plain.features is None
+    assert plain.rles is not None
+    assert lean.rles is None
+    assert torch.equal(plain.boxes_xyxy, lean.boxes_xyxy)
+    assert lean.features is not None
+    assert lean.scores is not None
+    assert lean.labels is not None
+    again = known_probabilities(detector, lean.features)
+    rows = torch.arange(len(lean))
+    assert torch.allclose(again[rows, lean.labels], lean.scores, atol=1e-6)

@@ -1,0 +1,236 @@
+"""`rncdl predict`: from anyone's images to detections in a folder."""
+
+import io
+import json
+import os
+import re
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rncdl.data.datasets import BadImage
+from rncdl.data.image_headers import read_sizes_of_all
+from rncdl.data.image_paths import find_images
+from rncdl.data.records import ImageRecord
+from rncdl.detections import Detections, encode_detections
+from rncdl.errors import UserError
+from rncdl.files import write_atomically
+from rncdl.gallery.drawings import MIN_SHOWN_SCORE, draw_marks
+from rncdl.gallery.examples import detection_marks
+from rncdl.gallery.thumbnails import open_picture
+from rncdl.origins import digest
+from rncdl.prediction import detect_samples, load_batches, to_detections
+from rncdl.prediction_folder import BatchLog, PredictionFolder
+from rncdl.predictor import Predictor, load
+from rncdl.run_folder import RunFolder
+from rncdl.training.interruption import Interrupted, stop_request
+from rncdl.training.processes import Processes, join_processes
+from rncdl.training.progress import say, warn
+
+_DRAWING_QUALITY = 90
+_Category = dict[str, Any]
+
+
+def predict(
+    words: Sequence[str],
+    run_path: Path,
+    *,
+    out: Path,
+    discovery: str | None,
+    head: int,
+    min_score: float | None,
+    draw: bool,
+    overwrite: bool,
+) -> int:
+    """Detections of all images in `out`; returns how many images could not be read.
+
+    `words` are files, folders, globs, and settings such as predict.nms=0.4. What an earlier,
+    interrupted call has done in `out` is kept; one with another origin is refused.
+    """
+    named, overrides = split_words(words)
+    if min_score is not None:
+        overrides.append(f"predict.min_score={min_score}")
+    files = find_images(named, outside=out)
+    predictor = load(
+        run_path,
+        discovery=discovery,
+        head=head,
+        overrides=[*overrides, "data.on_bad_image=skip"],
+    )
+    images, unreadable = read_headers(files)
+    origin = {**_origin(RunFolder(run_path), predictor, images, head=head), "draw": draw}
+    folder = PredictionFolder(out)
+    shown_score = MIN_SHOWN_SCORE if min_score is None else min_score
+    with join_processes(predictor.settings.device) as processes:
+        _open_folder(folder, origin, overwrite=overwrite, processes=processes)
+        if not folder.is_finished:
+            if processes.is_main:
+                _warn_of(unreadable)
+            _predict_share(
+                predictor,
+                images,
+                folder,
+                draw_above=shown_score if draw else None,
+                processes=processes,
+            )
+            processes.wait_for_all()
+            if processes.is_main:
+                folder.finish(
+                    images,
+                    categories=categories_of(predictor),
+                    unreadable=unreadable,
+                    num_processes=processes.count,
+                )
+            processes.wait_for_all()
+        skipped = folder.skipped_images()
+        if processes.is_main:
+            say(f"Predictions: {folder.predictions_file} ({len(files) - len(skipped)} images)")
+            if skipped:
+                warn(f"{len(skipped)} images could not be read: {folder.skipped_images_file}")
+    return len(skipped)
+
+
+def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Words that name images, and settings (key=value); what exists as a file is an image."""
+    settings = [
+        word
+        for word in words
+        if re.match(r"[a-z_]+(\.[a-z_]+)*=", word) and not os.path.exists(word)
+    ]
+    return [word for word in words if word not in settings], settings
+
+
+def read_headers(files: Sequence[Path]) -> tuple[list[ImageRecord], list[BadImage]]:
+    """The images whose headers can be read, and the others. An id is the place in the list."""
+    images, unreadable = [], []
+    sizes_of_files = zip(files, read_sizes_of_all(files), strict=True)
+    for image_id, (file, sizes) in enumerate(sizes_of_files, 1):
+        if isinstance(sizes, UserError):
+            unreadable.append(BadImage(str(file), str(sizes)))
+        else:
+            height, width = sizes[0]
+            images.append(ImageRecord(image_id, file, height, width))
+    return images, unreadable
+
+
+def categories_of(predictor: Predictor) -> list[_Category]:
+    """The predictor's labels as COCO categories, counted from 1: {id, name, cluster}.
+
+    `cluster` is the cluster's number, None for a known class.
+    """
+    num_known = len(predictor.known)
+    return [
+        {
+            "id": label + 1,
+            "name": name,
+            "cluster": label - num_known if label >= num_known else None,
+        }
+        for label, name in enumerate(predictor.names)
+    ]
+
+
+def _open_folder(
+    folder: PredictionFolder, origin: dict[str, Any], *, overwrite: bool, processes: Processes
+) -> None:
+    """Refuse what another call has made; else note what is being made. All processes look first."""
+    # As many processes as before: each goes on with its own share.
+    origin = {**origin, "processes": processes.count}
+    folder.require_origin(origin, overwrite=overwrite)
+    processes.wait_for_all()
+    if processes.is_main:
+        folder.begin(origin, overwrite=overwrite)
+    processes.wait_for_all()
+
+
+def _predict_share(
+    predictor: Predictor,
+    images: Sequence[ImageRecord],
+    folder: PredictionFolder,
+    *,
+    draw_above: float | None,
+    processes: Processes,
+) -> None:
+    """This process's batches that are still to do; `draw_above`: least score drawn, None: none."""
+    categories = categories_of(predictor)
+    readings = [predictor.reading, *([] if draw_above is None else [predictor.shown_reading])]
+    fields_of = {one["id"]: {"name": one["name"], "cluster": one["cluster"]} for one in categories}
+    with (
+        closing(BatchLog(folder.batches_file(processes.rank))) as log,
+        stop_request() as stop,
+        closing(
+            load_batches(
+                images,
+                settings=predictor.settings,
+                processes=processes,
+                title="predict",
+                start_batch=log.num_batches,
+            )
+        ) as batches,
+    ):
+        for batch in batches:
+            of_batch = [images[sample.image_index] for sample in batch.samples]
+            found, *shown = (
+                to_detections(of_reading, of_batch)
+                for of_reading in detect_samples(
+                    predictor.detector, batch.samples, readings, settings=predictor.settings
+                )
+            )
+            if draw_above is not None:
+                _draw(predictor, of_batch, shown[0], folder, min_score=draw_above)
+            in_file = replace(found, category_ids=found.category_ids + 1, within_cut=None)
+            log.write(encode_detections(in_file, fields_of=fields_of), batch.bad_images)
+            _warn_of(batch.bad_images)
+            if stop:
+                raise Interrupted(
+                    "Stopped; the same command goes on from here.", exit_code=stop.exit_code
+                )
+
+
+def _draw(
+    predictor: Predictor,
+    images: Sequence[ImageRecord],
+    found: Detections,
+    folder: PredictionFolder,
+    *,
+    min_score: float,
+) -> None:
+    """A drawing of each image, with nothing on it where nothing was found."""
+    names = predictor.names
+    for image in images:
+        picture = open_picture(image)
+        if picture is not None:
+            of_image = found.select(found.image_ids == image.id)
+            marks = detection_marks(of_image, names, predictor.known, min_score=min_score)
+            encoded = io.BytesIO()
+            draw_marks(picture, marks).save(encoded, "JPEG", quality=_DRAWING_QUALITY)
+            write_atomically(folder.drawing_file(image), encoded.getvalue())
+
+
+def _warn_of(bad_images: Sequence[BadImage]) -> None:
+    for bad in bad_images:
+        warn(bad.reason)
+
+
+def _origin(
+    run: RunFolder, predictor: Predictor, images: Sequence[ImageRecord], *, head: int
+) -> dict[str, Any]:
+    """Everything that detections depend on; the batches too, whose images share their padding."""
+    settings, name = predictor.settings, predictor.discovery
+    weights = [run.detector_file]
+    if name is not None:
+        of_discovery = run.discovery(name)
+        weights += [of_discovery.heads_file, of_discovery.detector_file]
+    listed = [[image.id, str(image.path), image.height, image.width] for image in images]
+    return {
+        "run": str(run.path.resolve()),
+        "weights": digest(*(path.read_bytes() for path in weights if path.is_file())),
+        "discovery": name,
+        "head": head,
+        "images": f"{len(images)} readable, {digest(json.dumps(listed).encode())}",
+        "eval_short_side_px": settings.data.eval_short_side_px,
+        "long_side_px": settings.data.long_side_px,
+        "precision": settings.train.precision,
+        **settings.predict.model_dump(mode="json"),
+    }
