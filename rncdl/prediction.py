@@ -112,6 +112,7 @@ def predict_images(
     settings: Settings,
     processes: Processes,
     skipped: list[BadImage],
+    with_masks: bool = True,
 ) -> Iterator[list[Detections]]:
     """For each batch of this process's share of the images, the detections of each reading.
 
@@ -125,7 +126,7 @@ def predict_images(
         images, settings=settings, processes=processes, title="predict", skipped=skipped
     ):
         with torch.inference_mode(), autocast(device, precision):
-            found = detect(detector, samples, readings, limits=limits)
+            found = detect(detector, samples, readings, limits=limits, with_masks=with_masks)
         records = [images[sample.image_index] for sample in samples]
         yield [to_detections(of_reading, records) for of_reading in found]
 

@@ -51,7 +51,12 @@ def known_probabilities(detector: Detector, features: Tensor) -> Tensor:
 
 @torch.no_grad()
 def detect(
-    detector: Detector, samples: Sequence[Sample], readings: Sequence[Reading], *, limits: Limits
+    detector: Detector,
+    samples: Sequence[Sample],
+    readings: Sequence[Reading],
+    *,
+    limits: Limits,
+    with_masks: bool = True,
 ) -> list[list[Regions]]:
     """For each reading, each image's detections, the best first, in pixels of the image on disk.
 
@@ -91,7 +96,9 @@ def detect(
         to_original_pixels(image_boxes, sample)
         for image_boxes, sample in zip(refined, samples, strict=True)
     ]
-    rles = _masks_by_row(detector, maps, refined, original, used=used, samples=samples)
+    rles = None
+    if with_masks:
+        rles = _masks_by_row(detector, maps, refined, original, used=used, samples=samples)
     return [
         [
             Regions(
