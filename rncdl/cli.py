@@ -37,6 +37,28 @@ OverridesArgument = Annotated[
         show_default=False,
     ),
 ]
+ValArgument = Annotated[Path, typer.Argument(help="COCO or LVIS json with all annotations.")]
+SeedsOption = Annotated[str, typer.Option("--seeds", help="Seeds of every row, with commas.")]
+PoolOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--unlabelled",
+        help="Folder of images or a json; needed only where no discovery has noted the images.",
+    ),
+]
+PoolImagesOption = Annotated[
+    Path | None, typer.Option("--unlabelled-images", help="Image folder of --unlabelled jsons.")
+]
+LikeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--discovery",
+        help="Whose settings and images all rows start from; default: the newest finished one.",
+    ),
+]
+TableNameOption = Annotated[
+    str, typer.Option("--name", help="A name for this table; a run may hold several.")
+]
 
 
 def _print_version(wanted: bool) -> None:
@@ -336,7 +358,7 @@ def predict(
             min=0,
             max=1,
             help="Keep, and draw, detections above this score; default: predict.min_score for "
-            "the file, 0.15 for drawings.",
+            "the file, 0.10 for drawings.",
         ),
     ] = None,
     draw: Annotated[
@@ -366,6 +388,117 @@ def predict(
         overwrite=overwrite,
     )
     raise typer.Exit(3 if num_skipped else 0)
+
+
+@app.command()
+def compare(
+    val: ValArgument,
+    run: RunOption,
+    images: ImagesOption = None,
+    methods: Annotated[
+        str, typer.Option("--methods", help="Names with commas; an unknown one lists them all.")
+    ] = "all",
+    seeds: SeedsOption = "0,1,2",
+    oracle: Annotated[
+        Path | None,
+        typer.Option("--oracle", help="Training json with all classes, for fully-supervised."),
+    ] = None,
+    oracle_images: Annotated[
+        Path | None, typer.Option("--oracle-images", help="Image folder of --oracle.")
+    ] = None,
+    ceiling_steps: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Steps of fully-supervised; default: a quarter of the run's own training."
+        ),
+    ] = None,
+    unlabelled: PoolOption = None,
+    unlabelled_images: PoolImagesOption = None,
+    discovery: LikeOption = None,
+    name: TableNameOption = "main",
+    preset: PresetOption = None,
+    overrides: OverridesArgument = None,
+) -> None:
+    """Compare systems on one detector and one bank, as the paper does: table, json, bar chart.
+
+    Finished rows are kept: the same command goes on after a stop, and runs only what is new.
+    """
+    from rncdl.stages.compare import Oracle
+    from rncdl.stages.compare import compare as run_comparison
+    from rncdl.stages.tables import TableRequest
+
+    if oracle is None and (oracle_images is not None or ceiling_steps is not None):
+        raise typer.BadParameter("--oracle-images and --ceiling-steps need --oracle")
+    run_comparison(
+        TableRequest(
+            run=run,
+            val=val,
+            images=images,
+            unlabelled=unlabelled or [],
+            unlabelled_images=unlabelled_images,
+            discovery=discovery,
+            preset=preset,
+            overrides=overrides or [],
+        ),
+        name=name,
+        methods=methods,
+        seeds=seeds,
+        oracle=Oracle(oracle, oracle_images, ceiling_steps) if oracle else None,
+    )
+
+
+@app.command()
+def ablate(
+    val: ValArgument,
+    run: RunOption,
+    images: ImagesOption = None,
+    table: Annotated[
+        str,
+        typer.Option(
+            "--table",
+            help="alpha, classes, components, nms, proposals, memory, heads; several with commas.",
+        ),
+    ] = "all",
+    seeds: SeedsOption = "0,1,2",
+    clusters: Annotated[
+        str | None,
+        typer.Option(
+            "--clusters",
+            help="N of the tables classes and heads, with commas; "
+            "default: 1/3, 1 and 5/3 of the run's, as in the paper.",
+        ),
+    ] = None,
+    unlabelled: PoolOption = None,
+    unlabelled_images: PoolImagesOption = None,
+    discovery: LikeOption = None,
+    name: TableNameOption = "main",
+    preset: PresetOption = None,
+    overrides: OverridesArgument = None,
+) -> None:
+    """Reproduce the paper's ablation tables row by row, beside the paper's own figures.
+
+    Finished rows are kept: the same command goes on after a stop, and runs only what is new.
+    Rows that diverge are reported as such.
+    """
+    from rncdl.stages.ablate import ablate as run_ablations
+    from rncdl.stages.tables import TableRequest
+
+    run_ablations(
+        TableRequest(
+            run=run,
+            val=val,
+            images=images,
+            unlabelled=unlabelled or [],
+            unlabelled_images=unlabelled_images,
+            discovery=discovery,
+            preset=preset,
+            overrides=overrides or [],
+        ),
+        name=name,
+        tables=table,
+        seeds=seeds,
+        clusters=clusters,
+    )
 
 
 @app.command()

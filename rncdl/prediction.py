@@ -138,6 +138,7 @@ def predict_images(
     settings: Settings,
     processes: Processes,
     skipped: list[BadImage],
+    with_masks: bool = True,
 ) -> Iterator[list[Detections]]:
     """For each batch of this process's share of the images, the detections of each reading.
 
@@ -146,7 +147,9 @@ def predict_images(
     detector.to(processes.device).eval()
     for batch in load_batches(images, settings=settings, processes=processes, title="predict"):
         skipped.extend(batch.bad_images)
-        found = detect_samples(detector, batch.samples, readings, settings=settings)
+        found = detect_samples(
+            detector, batch.samples, readings, settings=settings, with_masks=with_masks
+        )
         records = [images[sample.image_index] for sample in batch.samples]
         yield [to_detections(of_reading, records) for of_reading in found]
 

@@ -30,7 +30,7 @@ class Predictor:
     reading: Reading
     """what the settings say"""
     shown_reading: Reading
-    """for drawings: weighed by the foreground, for clusters score high on background too"""
+    """for drawings: weighed by all that tells objects from the rest, as in the report"""
     known: tuple[str, ...]
     """the K known classes"""
     num_clusters: int
@@ -163,7 +163,7 @@ def load(
     reading = Reading(
         classify_with_head(heads, head, score=score), by_objectness=score == "objectness"
     )
-    shown = Reading(classify_with_head(heads, head, score="foreground"))
+    shown = Reading(classify_with_head(heads, head, score="foreground"), by_objectness=True)
     num_clusters = heads.num_clusters[head]
     return Predictor(detector, reading, shown, split.known, num_clusters, settings, discovery)
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 import safetensors
 import safetensors.torch
@@ -52,6 +53,7 @@ class RunFolder:
     discoveries/NAME/      one discovery: settings, inputs, checkpoints, journal, heads
     skipped_images.jsonl   images passed over because they cannot be read
     evaluations/NAME/      detections, assignments, report.json and report.md of one evaluation
+    compare/NAME/          a table of systems, ablate/NAME/ tables of ablations: see TableFolder
     report.html            the page to look at
     ```
     """
@@ -127,6 +129,10 @@ class RunFolder:
             for folder in folders
             if max(filter(folder.name.endswith, endings), key=len, default="") == wanted
         }
+
+    def table_dir(self, command: Literal["compare", "ablate"], name: str) -> Path:
+        """The folder of a comparison or of ablations."""
+        return self.path / command / name
 
     @property
     def report_file(self) -> Path:

@@ -52,12 +52,16 @@ class BankFeed:
         batch_images: int,
         labelled_images: int,
         seed: int,
+        regions_per_image: int | None = None,
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        """batch_images, labelled_images: of one step, over all processes."""
+        """batch_images, labelled_images: of one step, over all processes.
+
+        regions_per_image: the best so many of those in the bank; None: all of them.
+        """
         self._bank = bank
-        self._counts = bank.counts()
+        self._counts = np.minimum(bank.counts(), regions_per_image or bank.shape.regions_per_image)
         self._matched_counts = bank.matched_counts()
         if not (self._counts > 0).any():
             raise UserError(f"{bank.folder}: no image of the pool has a region.")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rncdl.config import DiscoverSettings
+from rncdl.discovery.divergence import has_collapsed
 from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.discovery.memory import FeatureMemory
@@ -22,9 +23,6 @@ from rncdl.training.optimizer import make_sgd
 from rncdl.training.processes import Processes, autocast, choose_precision, seed_step
 from rncdl.training.progress import ProgressLine, warn
 from rncdl.training.schedule import rate_at, set_rate
-
-COLLAPSED_SHARE = 0.1
-"""Fewer clusters in use than this share of N, after the warm-up, is called a collapse."""
 
 
 class Feed(Protocol):
@@ -279,7 +277,7 @@ def _warn_of_collapse(
     """Say so, once, when hardly any cluster is in use after the warm-up."""
     num_clusters = sum(heads.num_clusters) / len(heads.num_clusters)
     in_use = means["clusters_in_use"]
-    if step <= settings.warmup_steps or in_use >= COLLAPSED_SHARE * num_clusters:
+    if step <= settings.warmup_steps or not has_collapsed(in_use, num_clusters):
         return False
     if processes.is_main:
         warn(

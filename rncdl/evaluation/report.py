@@ -12,7 +12,7 @@ from rncdl.evaluation.assignment import Assignment, Protocol
 from rncdl.evaluation.average_precision import APResult
 from rncdl.evaluation.clustering_scores import ClusteringScores
 from rncdl.evaluation.recall import ProposalRecall, RecallResult
-from rncdl.evaluation.tables import ap_markdown, ap_table, markdown_table
+from rncdl.evaluation.tables import ap_markdown, ap_table, markdown_table, screen_table
 from rncdl.files import write_atomically
 
 GROUPS = ("known", "novel", "all")
@@ -92,7 +92,7 @@ class Report:
     def screen_tables(self) -> list[Table]:
         """The tables for the screen: AP as in the paper's appendix, clustering, recall."""
         tables = [ap_table(one.result, title=one.title) for one in self.scores]
-        return [*tables, *(_to_screen(*table) for table in self._small_tables())]
+        return [*tables, *(screen_table(*table) for table in self._small_tables())]
 
     def to_markdown(self, title: str) -> str:
         """The report for people."""
@@ -181,12 +181,3 @@ def _clustering_values(scores: ClusteringScores) -> tuple[float, ...]:
 
 def _recall_cells(recall: ProposalRecall) -> list[str]:
     return [f"{value:.3f}" for value in (*recall.average.values(), *recall.at_iou_50.values())]
-
-
-def _to_screen(title: str, header: list[str], rows: list[list[str]]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for index, name in enumerate(header):
-        table.add_column(name, justify="right" if index else "left")
-    for row in rows:
-        table.add_row(*row)
-    return table

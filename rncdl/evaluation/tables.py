@@ -24,18 +24,22 @@ def ap_rows(result: APResult) -> list[list[str]]:
 
 def ap_table(result: APResult, *, title: str) -> Table:
     """The rows for the screen."""
-    table = Table(title=title, title_justify="left")
-    table.add_column("Classes")
-    for name in AP_COLUMNS:
-        table.add_column(name, justify="right")
-    for row in ap_rows(result):
-        table.add_row(*row)
-    return table
+    return screen_table(title, ("Classes", *AP_COLUMNS), ap_rows(result))
 
 
 def ap_markdown(result: APResult) -> str:
     """The rows as a Markdown table."""
     return markdown_table(("Classes", *AP_COLUMNS), ap_rows(result))
+
+
+def screen_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """A table for the screen whose first column is text and whose others are numbers."""
+    table = Table(title=title, title_justify="left")
+    for index, name in enumerate(header):
+        table.add_column(name, justify="right" if index else "left")
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -5,14 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from rich.table import Table
 
 from rncdl.baselines.centroids import fit_centroids
 from rncdl.config import resolve_settings
 from rncdl.discovery.bank import Bank
 from rncdl.evaluation.average_precision import APResult
 from rncdl.evaluation.report import Report
-from rncdl.evaluation.tables import markdown_table
+from rncdl.evaluation.tables import markdown_table, screen_table
 from rncdl.files import write_atomically
 from rncdl.prediction import classify_as_trained
 from rncdl.run_folder import RunFolder
@@ -212,19 +211,15 @@ def _row(name: str, report: Report, system: str) -> _Row:
 
 
 def _show(rows: list[_Row], out: Path, *, seed: int, seconds: float) -> None:
-    table = Table(title="AP in percent on the validation images", title_justify="left")
-    for index, name in enumerate(_HEADER):
-        table.add_column(name, justify="right" if index else "left")
-    for row in rows:
-        table.add_row(*row.cells())
-    console.print(table)
+    cells = [row.cells() for row in rows]
+    console.print(screen_table("AP in percent on the validation images", _HEADER, cells))
     packages = ", ".join(f"{name} {version}" for name, version in versions().items())
     text = (
         "# The demo\n\n"
         f"Drawn world, seed {seed}: 20 classes, 8 known. AP in percent on the validation images, "
         "clusters named by the `fixed` protocol. The fully supervised detector starts from the "
         "demo's own and is trained further with all labels.\n\n"
-        + markdown_table(_HEADER, [row.cells() for row in rows])
+        + markdown_table(_HEADER, cells)
         + f"\nTook {seconds:.0f} s in all. {packages}.\n\n"
         "All numbers: [run/evaluations/val_main/report.md](run/evaluations/val_main/report.md)\n"
     )

@@ -5,13 +5,15 @@ from pathlib import Path
 
 import torch
 
-from rncdl.config import Settings, resolve_settings
+from rncdl.config import DiscoverSettings, Settings, resolve_settings
 from rncdl.data.annotations import load_images_or_annotations, without_labels
 from rncdl.data.records import ImageRecord
 from rncdl.data.viewed_images import Pool
 from rncdl.detector.model import Detector
+from rncdl.discovery.bank import Bank
 from rncdl.discovery.feeding import BankFeed
 from rncdl.discovery.filling import bank_origin, open_bank
+from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.discovery.online import train_heads_online
 from rncdl.discovery.training import train_heads
 from rncdl.errors import UserError
@@ -42,7 +44,7 @@ def discover(
     base = folder.settings() if resume else run.settings()
     settings = resolve_settings(preset, overrides, base=base)
     noted = None if unlabelled or labelled else folder.inputs()
-    inputs = noted or _named_inputs(
+    inputs = noted or named_inputs(
         run,
         unlabelled,
         unlabelled_images=unlabelled_images,
@@ -54,13 +56,26 @@ def discover(
         if processes.is_main and not folder.exists:
             folder.begin(settings, inputs)
         processes.wait_for_all()
-        detector = _starting_detector(run, settings, pool)
-        if online or settings.discover.single_phase or settings.discover.frozen != "all_but_heads":
-            _discover_online(folder, detector, pool, settings=settings, processes=processes)
+        detector = starting_detector(run, settings, pool)
+        if online or needs_online(settings.discover):
+            train_online(folder, detector, pool, settings=settings, processes=processes)
         else:
-            _discover_from_bank(run, folder, detector, pool, settings=settings, processes=processes)
+            bank = open_bank(
+                run.bank_dir,
+                detector,
+                pool,
+                origin=bank_origin(run.detector_file, pool, settings),
+                settings=settings,
+                processes=processes,
+            )
+            train_from_bank(folder, detector, pool, bank, settings=settings, processes=processes)
         if processes.is_main:
             say(f"Heads: {folder.heads_file}")
+
+
+def needs_online(discover: DiscoverSettings) -> bool:
+    """Whether parts of the detector are trained too, so that no bank can hold its features."""
+    return discover.single_phase or discover.frozen != "all_but_heads"
 
 
 def load_pool(run: RunFolder, inputs: DiscoveryInputs, *, settings: Settings, shown: bool) -> Pool:
@@ -77,7 +92,7 @@ def load_pool(run: RunFolder, inputs: DiscoveryInputs, *, settings: Settings, sh
     return Pool(labels, records)
 
 
-def _named_inputs(
+def named_inputs(
     run: RunFolder,
     unlabelled: Sequence[Path],
     *,
@@ -107,7 +122,7 @@ def _require_free(folder: DiscoveryFolder, *, resume: bool) -> None:
         )
 
 
-def _starting_detector(run: RunFolder, settings: Settings, pool: Pool) -> Detector:
+def starting_detector(run: RunFolder, settings: Settings, pool: Pool) -> Detector:
     """The run's trained detector; an untrained one for the single-phase ablation."""
     split = run.split()
     if not settings.discover.single_phase:
@@ -119,28 +134,25 @@ def _starting_detector(run: RunFolder, settings: Settings, pool: Pool) -> Detect
     return detector
 
 
-def _discover_from_bank(
-    run: RunFolder,
+def train_from_bank(
     folder: DiscoveryFolder,
     detector: Detector,
     pool: Pool,
+    bank: Bank,
     *,
     settings: Settings,
     processes: Processes,
-) -> None:
-    bank = open_bank(
-        run.bank_dir,
-        detector,
-        pool,
-        origin=bank_origin(run.detector_file, pool, settings),
-        settings=settings,
-        processes=processes,
-    )
+) -> DiscoveryHeads:
+    """Heads trained on the bank's features, saved; goes on where the folder's training stopped.
+
+    The bank may hold more regions of an image than the settings ask for: the best are read.
+    """
     feed = BankFeed(
         bank,
         pool.images,
         batch_images=settings.discover.batch_images,
         labelled_images=settings.discover.labelled_images,
+        regions_per_image=settings.discover.regions_per_image,
         seed=settings.seed,
         rank=processes.rank,
         world_size=processes.count,
@@ -157,16 +169,21 @@ def _discover_from_bank(
     )
     if processes.is_main:
         folder.save_heads(heads.state_dict())
+    return heads
 
 
-def _discover_online(
+def train_online(
     folder: DiscoveryFolder,
     detector: Detector,
     pool: Pool,
     *,
     settings: Settings,
     processes: Processes,
-) -> None:
+) -> DiscoveryHeads:
+    """Heads trained on fresh views, saved, with the detector where the settings free a part of it.
+
+    The detector is trained in place.
+    """
     torch.manual_seed(settings.seed)
     heads = build_heads(detector, settings.discover)
     detector_changed = train_heads_online(
@@ -176,3 +193,4 @@ def _discover_online(
         if detector_changed:
             folder.save_detector(detector.state_dict())
         folder.save_heads(heads.state_dict())
+    return heads

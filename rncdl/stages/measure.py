@@ -1,6 +1,6 @@
 """Measuring systems: one look at the annotations, one at the images, every number of the tables."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -76,6 +76,7 @@ def measure(
     folder: EvaluationFolder,
     settings: Settings,
     processes: Processes,
+    with_masks: bool = True,
 ) -> Report | None:
     """Every number of every system on `truth`; files in `folder`. None but in the first process.
 
@@ -88,6 +89,69 @@ def measure(
     if known_ids is None:
         known_ids = split.known_ids(truth)
     skipped: list[BadImage] = []
+    look = _look(
+        detector, systems, truth, split, settings=settings, processes=processes, skipped=skipped
+    )
+    named = [one for system in systems for one in _name_system(system, look.clusters, truth, split)]
+    batches = predict_images(
+        detector,
+        truth.images,
+        [_reading(one, processes.device) for one in named],
+        settings=settings,
+        processes=processes,
+        skipped=skipped,
+        with_masks=with_masks,
+    )
+    _write_predictions(batches, named, folder, processes)
+    lost = {bad.path for share in processes.gather(skipped) for bad in share}
+    if not processes.is_main:
+        return None
+    scores = [
+        score
+        for one in named
+        for score in _score(
+            one,
+            read_detections(folder.predictions(one.name), images=truth.images),
+            truth,
+            known_ids=known_ids,
+            frequencies=frequencies,
+            max_detections=settings.predict.max_detections,
+        )
+    ]
+    _write_tables(folder, named, look.clusters, scores, truth)
+    return Report(
+        score=settings.predict.score,
+        num_images=len(truth.images),
+        num_skipped=len(lost),
+        recall=measure_recall(look.proposals, truth, known_category_ids=known_ids),
+        clusters=look.clusters,
+        scores=scores,
+        settings=settings.model_dump(mode="json"),
+        versions=versions(),
+    )
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What a first pass over the images tells."""
+
+    clusters: dict[str, Clusters]
+    """of the systems that have clusters"""
+    proposals: list[np.ndarray]
+    """per image (P, 4)"""
+
+
+def _look(
+    detector: Detector,
+    systems: Sequence[System],
+    truth: AnnotationSet,
+    split: ClassSplit,
+    *,
+    settings: Settings,
+    processes: Processes,
+    skipped: list[BadImage],
+) -> _Look:
+    """Each system's clusters on the annotated boxes, and the proposals."""
     clustering = [system for system in systems if system.num_clusters is not None]
     outputs, proposals = look_at_annotations(
         detector,
@@ -101,39 +165,34 @@ def measure(
         system.name: _score_clusters(of_system, truth, split, num_clusters=system.num_clusters or 0)
         for system, of_system in zip(clustering, outputs, strict=True)
     }
-    named = [one for system in systems for one in _name_system(system, clusters, truth, split)]
-    paths = [folder.predictions(one.name) for one in named]
-    batches = predict_images(
-        detector,
-        truth.images,
-        [_reading(one, processes.device) for one in named],
-        settings=settings,
-        processes=processes,
-        skipped=skipped,
-    )
+    return _Look(clusters, proposals)
+
+
+def _write_predictions(
+    batches: Iterable[Sequence[Detections]],
+    named: Sequence[_Named],
+    folder: EvaluationFolder,
+    processes: Processes,
+) -> None:
+    """A file for each named system; `batches` has a part for each of them."""
     write_shared_detections(
-        paths,
+        [folder.predictions(one.name) for one in named],
         (
             [name_outputs(part, one.category_ids) for part, one in zip(batch, named, strict=True)]
             for batch in batches
         ),
         processes,
     )
-    lost = {bad.path for share in processes.gather(skipped) for bad in share}
-    if not processes.is_main:
-        return None
-    scores = [
-        score
-        for one, path in zip(named, paths, strict=True)
-        for score in _score(
-            one,
-            read_detections(path, images=truth.images),
-            truth,
-            known_ids=known_ids,
-            frequencies=frequencies,
-            max_detections=settings.predict.max_detections,
-        )
-    ]
+
+
+def _write_tables(
+    folder: EvaluationFolder,
+    named: Sequence[_Named],
+    clusters: Mapping[str, Clusters],
+    scores: Sequence[Score],
+    truth: AnnotationSet,
+) -> None:
+    """What each output stands for, and AP class by class."""
     for one in named:
         if one.protocol is not None:
             assignment = clusters[one.system.name].assignments[one.protocol]
@@ -143,16 +202,6 @@ def measure(
     for score in scores:
         if score.cut == "before":
             write_class_csv(folder.classes(score.name), score.result, truth.categories)
-    return Report(
-        score=settings.predict.score,
-        num_images=len(truth.images),
-        num_skipped=len(lost),
-        recall=measure_recall(proposals, truth, known_category_ids=known_ids),
-        clusters=clusters,
-        scores=scores,
-        settings=settings.model_dump(mode="json"),
-        versions=versions(),
-    )
 
 
 def known_category_ids(split: ClassSplit, truth: AnnotationSet) -> np.ndarray:
