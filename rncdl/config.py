@@ -201,6 +201,30 @@ class DiscoverSettings(_Settings):
     tensorboard: bool = False
 
 
+class BaselineSettings(_Settings):
+    """The systems to compare with, as far as they are trained."""
+
+    features: Literal["crops", "bank"] = "crops"
+    """What UNO and ORCA look at: crops with a network of their own, as in the paper, or the bank's
+    frozen region features, which costs a small part of it."""
+    crop_px: Positive = 224
+    """Side of a crop after it was padded to a square and resized."""
+    steps: Positive = 50_000
+    """Of each training; UNO takes as many again to learn the known classes first."""
+    batch_images: Positive = 64
+    """Pool images per step, and as many labelled ones."""
+    crops_per_image: Positive = 16
+    """Regions drawn from each pool image, per step and for k-means."""
+    rate: Rate = 0.1
+    """Peak of the learning rate, reached in the first tenth of the steps; a cosine follows."""
+    uno_heads: Positive = 4
+    """Clustering heads, and as many over-clustering ones; the one with the least loss is kept."""
+    uno_overclustering: Positive = 4
+    """Clusters of an over-clustering head, in multiples of N."""
+    weng_hyperbolic: bool = True
+    """Weng et al.: distances in the Poincaré ball, or plain Euclidean ones."""
+
+
 class Settings(_Settings):
     """Everything a run was told to do; saved in the run folder."""
 
@@ -212,6 +236,7 @@ class Settings(_Settings):
     train: TrainSettings = TrainSettings()
     discover: DiscoverSettings = DiscoverSettings()
     predict: PredictSettings = PredictSettings()
+    baselines: BaselineSettings = BaselineSettings()
 
 
 def preset_names() -> list[str]:

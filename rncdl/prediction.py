@@ -18,9 +18,12 @@ from rncdl.detector.inference import (
     Classify,
     Limits,
     Reading,
+    RegionClassifier,
+    classify_regions,
     detect,
     known_probabilities,
     to_original_pixels,
+    to_sample_pixels,
 )
 from rncdl.detector.model import Detector
 from rncdl.discovery.heads import DiscoveryHeads
@@ -177,7 +180,7 @@ def to_detections(found: Sequence[Regions], images: Sequence[ImageRecord]) -> De
 def look_at_annotations(
     detector: Detector,
     truth: AnnotationSet,
-    classifiers: Sequence[Classify],
+    classifiers: Sequence[RegionClassifier],
     *,
     settings: Settings,
     processes: Processes,
@@ -215,11 +218,19 @@ def look_at_annotations(
             )
             rows = [truth.rows_of_image(sample.image_index) for sample in samples]
             truth_boxes = [
-                _to_sample_pixels(truth.boxes_xyxy[of_image], sample).to(device)
+                to_sample_pixels(torch.from_numpy(truth.boxes_xyxy[of_image]).float(), sample).to(
+                    device
+                )
                 for of_image, sample in zip(rows, samples, strict=True)
             ]
             features = detector.region_features(maps, truth_boxes)
-            best = [classify(features).argmax(1).cpu().numpy() for classify in classifiers]
+            best = [
+                classify_regions(classifier, features, batch=batch, boxes=truth_boxes)
+                .argmax(1)
+                .cpu()
+                .numpy()
+                for classifier in classifiers
+            ]
         flat_rows = np.concatenate([np.arange(r.start, r.stop) for r in rows])
         for column, values in zip(outputs, best, strict=True):
             column[flat_rows] = values
@@ -227,14 +238,6 @@ def look_at_annotations(
             in_pixels = to_original_pixels(image_boxes, sample).float().cpu().numpy()
             proposals[sample.image_index] = in_pixels
     return _join_looks(outputs, proposals, num_images=len(truth.images), processes=processes)
-
-
-def _to_sample_pixels(boxes_xyxy: np.ndarray, sample: Sample) -> Tensor:
-    """Boxes (n, 4) of the image on disk in the pixels of the sample's image."""
-    height, width = sample.original_size
-    scale_y, scale_x = sample.image.shape[1] / height, sample.image.shape[2] / width
-    scale = torch.tensor((scale_x, scale_y, scale_x, scale_y))
-    return torch.from_numpy(boxes_xyxy.astype(np.float32)) * scale
 
 
 def _join_looks(

@@ -1,6 +1,7 @@
 """From images to detections."""
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +10,7 @@ from torchvision.ops import nms as suppress
 
 from rncdl.data.samples import Sample
 from rncdl.detector.boxes import has_area
-from rncdl.detector.model import Detector
+from rncdl.detector.model import Detector, ImageBatch
 from rncdl.detector.pasting import paste_masks
 from rncdl.regions import Regions
 
@@ -17,11 +18,34 @@ Classify = Callable[[Tensor], Tensor]
 """Region features (R, F) to class probabilities (R, C), without a background."""
 
 
+class LooksAtPixels(ABC):
+    """A classifier that looks at the images themselves and not at the detector's features."""
+
+    @abstractmethod
+    def classify_boxes(self, batch: ImageBatch, boxes: Sequence[Tensor]) -> Tensor:
+        """(R, C) probabilities of all images' boxes in their order.
+
+        `boxes`: one (r, 4) per image, in pixels of the network's input; some may have no area.
+        """
+
+
+RegionClassifier = Classify | LooksAtPixels
+
+
+def classify_regions(
+    classifier: RegionClassifier, features: Tensor, *, batch: ImageBatch, boxes: Sequence[Tensor]
+) -> Tensor:
+    """(R, C) probabilities of regions, by their features (R, F) or by their place in the image."""
+    if isinstance(classifier, LooksAtPixels):
+        return classifier.classify_boxes(batch, boxes)
+    return classifier(features)
+
+
 @dataclass(frozen=True)
 class Reading:
     """One way to read an image's regions: how they are classified, which outputs are wanted."""
 
-    classify: Classify
+    classify: RegionClassifier
     wanted: Tensor | None = None
     """(C,) bool: only these outputs are detected; None: all"""
     by_objectness: bool = False
@@ -61,9 +85,10 @@ def detect(
 ) -> list[list[Regions]]:
     """For each reading, each image's detections, the best first, in pixels of the image on disk.
 
-    The detector is in evaluation mode; it looks at the images once for all readings.
-    Annotations of the samples are not looked at. Masks come with it where the detector has a mask
-    head and they are wanted; features are those of the proposal that a detection was refined from.
+    The detector is in evaluation mode; it looks at the images once for all readings, and readings
+    that share a classifier ask it once. Annotations of the samples are not looked at. Masks come
+    with it where the detector has a mask head and they are wanted; features are those of the
+    proposal that a detection was refined from.
     """
     batch = detector.batch_images([sample.image for sample in samples])
     maps = detector.feature_maps(batch)
@@ -80,8 +105,7 @@ def detect(
     refined = detector.refine_boxes(features, boxes, batch.sizes_hw)
     objectness = torch.cat([proposal.objectness for proposal in proposals]).float().sigmoid()
     chosen = []
-    for reading in readings:
-        scores = reading.classify(features)
+    for reading, scores in _score_regions(readings, features, batch=batch, boxes=refined):
         if reading.by_objectness:
             scores = scores * objectness[:, None]
         chosen.append(
@@ -120,10 +144,29 @@ def detect(
     ]
 
 
+def _score_regions(
+    readings: Sequence[Reading], features: Tensor, *, batch: ImageBatch, boxes: Sequence[Tensor]
+) -> Iterator[tuple[Reading, Tensor]]:
+    """Each reading with its probabilities (R, C); a classifier is asked once."""
+    found: dict[int, Tensor] = {}
+    for reading in readings:
+        key = id(reading.classify)
+        if key not in found:
+            found[key] = classify_regions(reading.classify, features, batch=batch, boxes=boxes)
+        yield reading, found[key]
+
+
 def to_original_pixels(boxes_xyxy: Tensor, sample: Sample) -> Tensor:
     """Boxes (R, 4) of the sample's image in the pixels of the image on disk."""
     height, width = sample.original_size
     scale_y, scale_x = height / sample.image.shape[1], width / sample.image.shape[2]
+    return boxes_xyxy * boxes_xyxy.new_tensor((scale_x, scale_y, scale_x, scale_y))
+
+
+def to_sample_pixels(boxes_xyxy: Tensor, sample: Sample) -> Tensor:
+    """Boxes (R, 4) of the image on disk in the pixels of the sample's image."""
+    height, width = sample.original_size
+    scale_y, scale_x = sample.image.shape[1] / height, sample.image.shape[2] / width
     return boxes_xyxy * boxes_xyxy.new_tensor((scale_x, scale_y, scale_x, scale_y))
 
 

@@ -26,6 +26,15 @@ class DiscoveryBatch:
     labels: Tensor
     """(L,) their known classes"""
 
+    def to(self, device: torch.device) -> "DiscoveryBatch":
+        """The same batch on a device."""
+        first, second = self.views
+        return DiscoveryBatch(
+            views=(first.to(device), second.to(device)),
+            labelled=self.labelled.to(device),
+            labels=self.labels.to(device),
+        )
+
 
 def batch_of_extracted(
     pool: Sequence[ExtractedRegions], labelled: Sequence[ExtractedRegions]

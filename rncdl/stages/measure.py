@@ -12,7 +12,7 @@ from rncdl.config import Settings
 from rncdl.data.datasets import BadImage
 from rncdl.data.records import AnnotationSet
 from rncdl.detections import Detections, read_detections, write_shared_detections
-from rncdl.detector.inference import Classify, Reading
+from rncdl.detector.inference import Reading, RegionClassifier
 from rncdl.detector.model import Detector
 from rncdl.errors import UserError
 from rncdl.evaluation.assignment import (
@@ -44,7 +44,7 @@ class System:
     """One way to classify regions that is to be measured."""
 
     name: str
-    classify: Classify
+    classify: RegionClassifier
     num_clusters: int | None
     """N; None: only the known classes are classified, and no cluster needs a name"""
     by_objectness: bool = False

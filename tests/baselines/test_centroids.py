@@ -1,8 +1,13 @@
-import torch
+from pathlib import Path
 
-from rncdl.baselines.centroids import fit_centroids
+import pytest
+import torch
+from torch import Tensor
+
+from rncdl.baselines.centroids import CentroidClassifier, ClassMeans, fit_centroids, soften
 from rncdl.discovery.bank import Bank, BankShape
 from rncdl.discovery.extraction import ChosenRegions, ExtractedRegions
+from rncdl.errors import UserError
 
 
 def test_regions_take_the_label_of_the_nearest_centroid(tmp_path):
@@ -30,3 +35,39 @@ def test_regions_take_the_label_of_the_nearest_centroid(tmp_path):
     found = outputs.argmax(1).tolist()
     assert found[:2] == [0, 1]
     assert sorted(found[2:]) == [3, 4]  # never 2: the known class without a region
+
+
+def made_up_bank(tmp_path: Path, features: Tensor) -> Bank:
+    """One image without annotations whose regions have these features."""
+    count, width = features.shape
+    Bank.create(tmp_path / "bank", BankShape(1, 1, 2, count, 1, width), {})
+    bank = Bank(tmp_path / "bank", writable=True)
+    nothing = torch.zeros(0, dtype=torch.int64)
+    chosen = ChosenRegions(torch.zeros(count, 4), torch.zeros(count), torch.zeros(0, 4), nothing)
+    bank.write(0, ExtractedRegions(chosen, features.expand(2, -1, -1), torch.zeros(2, 0, width)))
+    return bank
+
+
+def test_means_of_no_regions_are_out_of_reach():
+    means = ClassMeans(2, 3)
+    means.add(torch.tensor([[1.0, 2, 3], [3, 2, 1]]), torch.tensor([1, 1]))
+    assert means.means()[1].tolist() == [2, 2, 2]
+    assert means.means()[0].min() > 1e9
+
+
+def test_soft_probabilities_fall_with_the_squared_distance(tmp_path):
+    """By hand: every region lies 2 from its centroid, so the spread is 4."""
+    bank = made_up_bank(tmp_path, torch.tensor([[0.0, 2], [0, -2], [4, 2], [4, -2]]))
+    hard = CentroidClassifier(torch.tensor([[0.0, 0.0], [4.0, 0.0]]))
+    soft = soften(hard, bank, seed=0)
+    assert soft.spread == pytest.approx(4)
+    found = soft(torch.tensor([[1.0, 0.0], [2.0, 0.0]]))
+    expected = torch.tensor([[-1 / 4, -9 / 4], [-1.0, -1.0]]).softmax(1)
+    torch.testing.assert_close(found, expected)
+    assert soft(torch.zeros(0, 2)).shape == (0, 2)
+
+
+def test_more_clusters_than_regions_are_refused(tmp_path):
+    bank = made_up_bank(tmp_path, torch.rand(4, 2))
+    with pytest.raises(UserError, match="5 clusters cannot be made of 4 regions"):
+        fit_centroids(bank, num_known=1, num_clusters=5)

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from functools import partial
 
 import pytest
@@ -8,8 +9,15 @@ from torchvision.ops import box_iou
 
 from rncdl.config import DetectorSettings
 from rncdl.data.samples import Sample
-from rncdl.detector.inference import Limits, Reading, best_detections, detect, known_probabilities
-from rncdl.detector.model import Detector
+from rncdl.detector.inference import (
+    Limits,
+    LooksAtPixels,
+    Reading,
+    best_detections,
+    detect,
+    known_probabilities,
+)
+from rncdl.detector.model import Detector, ImageBatch
 from rncdl.detector.proposals import Proposals
 from rncdl.regions import Regions
 from tests.detector.conftest import rectangle_sample
@@ -149,6 +157,38 @@ def test_unwanted_outputs_leave_their_places_to_others(detector: Detector) -> No
     assert not (some.labels == 0).any()
     assert len(some) == 10
     assert some.within_cut.sum() == (every.labels != 0).sum()
+
+
+class ByWidth(LooksAtPixels):
+    """Scores a box by its width in the first output and by its image's brightness in the second."""
+
+    def __init__(self) -> None:
+        self.times_asked = 0
+
+    def classify_boxes(self, batch: ImageBatch, boxes: Sequence[Tensor]) -> Tensor:
+        self.times_asked += 1
+        return torch.cat(
+            [
+                torch.stack([(own[:, 2] - own[:, 0]) / 64, image.mean().sigmoid().expand(len(own))])
+                for own, image in zip(boxes, batch.pixels, strict=True)
+            ],
+            1,
+        ).T
+
+
+def test_a_classifier_may_look_at_the_boxes_in_the_image(detector: Detector) -> None:
+    """It is shown the boxes that are returned, and asked once for all readings it serves."""
+    samples = [rectangle_sample([[8, 8, 40, 48]], [0]), rectangle_sample([], [])]
+    samples[0].original_size = (128, 128)
+    by_width = ByWidth()
+    readings = [Reading(by_width), Reading(by_width, torch.tensor([True, False]))]
+    _, some = detect(detector, samples, readings, limits=LIMITS)
+    assert by_width.times_asked == 1
+    for regions, scale in zip(some, (2, 1), strict=True):
+        assert regions.scores is not None
+        assert len(regions)
+        widths = regions.boxes_xyxy[:, 2] - regions.boxes_xyxy[:, 0]
+        torch.testing.assert_close(regions.scores, widths / (64 * scale))
 
 
 def test_an_image_without_proposals_has_no_detections(

@@ -1,0 +1,184 @@
+"""Weng et al.: an embedding of crops learned from masks and overlapping boxes, then k-means.
+
+Weng, Ogut, Limonchik, Yeung, Unsupervised Discovery of the Long-Tail in Instance Segmentation
+Using Hierarchical Self-Supervision, 2021.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional
+
+from rncdl.baselines.crop_feed import draw_view
+from rncdl.baselines.crops import cut_crops, join_boxes, square_boxes
+from rncdl.baselines.fitting import encode_jointly, fit
+from rncdl.baselines.pool_images import PoolImages
+from rncdl.data.samples import Sample
+from rncdl.detector.model import ImageBatch
+
+PROPOSAL_NMS = 0.75
+PROPOSALS = 50
+MARGIN = 0.2
+_BALL_RADIUS = 1 - 1e-3
+"""Points of the Poincaré ball stay within this radius: float32 is too coarse beyond."""
+_SMALLEST = 1e-12
+
+
+class CropEmbedding(nn.Module):
+    """A crop encoder and a small MLP on it."""
+
+    def __init__(self, encoder: nn.Module, num_features: int, width: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.projection = nn.Sequential(
+            nn.Linear(num_features, num_features),
+            nn.ReLU(inplace=True),
+            nn.Linear(num_features, width),
+        )
+
+    def forward(self, crops: Tensor) -> Tensor:
+        """(R, D) embeddings; with hyperbolic distances, tangent vectors at the ball's centre."""
+        return self.projection(self.encoder(crops))
+
+
+def to_ball(tangents: Tensor) -> Tensor:
+    """(R, D) points of the Poincaré ball that lie `2 |tangent|` from its centre, curvature -1."""
+    lengths = tangents.square().sum(-1, keepdim=True).clamp_min(_SMALLEST).sqrt()
+    return tangents / lengths * lengths.tanh().clamp_max(_BALL_RADIUS)
+
+
+def poincare_distance(x: Tensor, y: Tensor) -> Tensor:
+    """(R,) hyperbolic distances of points x, y (R, D) of the unit ball."""
+    squared = (x - y).square().sum(-1).clamp_min(_SMALLEST)
+    room = (1 - x.square().sum(-1)) * (1 - y.square().sum(-1))
+    # The same as arcosh(1 + 2 squared / room), without its loss of digits near zero.
+    return 2 * (squared / room).sqrt().asinh()
+
+
+def triplet_loss(
+    anchors: Tensor, positives: Tensor, negatives: Tensor, *, hyperbolic: bool
+) -> Tensor:
+    """Mean of what positives lie farther from the anchors than negatives less a margin.
+
+    Embeddings (R, D); with `hyperbolic`, tangent vectors that are compared in the Poincaré ball.
+    """
+    if hyperbolic:
+        anchors, positives, negatives = map(to_ball, (anchors, positives, negatives))
+        near, far = poincare_distance(anchors, positives), poincare_distance(anchors, negatives)
+    else:
+        near = functional.pairwise_distance(anchors, positives)
+        far = functional.pairwise_distance(anchors, negatives)
+    return (near - far + MARGIN).relu().mean()
+
+
+@dataclass
+class Triplets:
+    """Crops (R, 3, S, S) of R regions, each in several ways."""
+
+    whole: Tensor
+    """the box as it is"""
+    near: Tensor
+    """a view of a box that overlaps it"""
+    objects: Tensor | None
+    """the box without its background, by the mask head; None where there is none"""
+    backgrounds: Tensor | None
+    """the box without its object"""
+    others: Tensor
+    """(R,) for each region one of another image (of its own where there is but one)"""
+
+
+@torch.no_grad()
+def find_regions(images: PoolImages, samples: Sequence[Sample]) -> list[Tensor]:
+    """Each image's best 50 proposals after NMS 0.75, refined once, (r, 4) in input pixels."""
+    batch = images.batch(samples)
+    return _find_regions(images, batch, images.detector.feature_maps(batch))
+
+
+def _find_regions(images: PoolImages, batch: ImageBatch, maps: Sequence[Tensor]) -> list[Tensor]:
+    detector = images.detector
+    proposals = detector.propose(
+        maps,
+        batch,
+        nms=PROPOSAL_NMS,
+        before_nms=images.settings.predict.proposals_before_nms,
+        after_nms=PROPOSALS,
+    )
+    boxes = [found.boxes_xyxy for found in proposals]
+    return detector.refine_boxes(detector.region_features(maps, boxes), boxes, batch.sizes_hw)
+
+
+def place_masks(masks: Tensor, boxes_xyxy: Tensor, side_px: int) -> Tensor:
+    """(R, side_px, side_px) masks (R, 28, 28) of boxes, in the frame of the boxes' square crops."""
+    squares = square_boxes(boxes_xyxy)
+    box_sides = (boxes_xyxy[:, 2:] - boxes_xyxy[:, :2]).clamp_min(_SMALLEST)
+    stretch = (squares[:, 2:] - squares[:, :2]) / box_sides
+    cells = (2 * torch.arange(side_px, device=masks.device) + 1) / side_px - 1
+    x, y = cells * stretch[:, :1], cells * stretch[:, 1:]
+    grid = torch.stack(
+        [x[:, None, :].expand(-1, side_px, -1), y[:, :, None].expand(-1, -1, side_px)], -1
+    )
+    return functional.grid_sample(masks[:, None], grid, align_corners=False)[:, 0]
+
+
+def draw_others(images: Tensor, generator: Generator) -> Tensor:
+    """(R,) for each region one of another image, where there is one; `images` (R,) is its own."""
+    differs = images[:, None] != images[None]
+    weights = (differs | ~differs.any(1, keepdim=True)).float().cpu()
+    return torch.multinomial(weights, 1, generator=generator)[:, 0].to(images.device)
+
+
+@torch.no_grad()
+def draw_triplets(images: PoolImages) -> Iterator[Triplets]:
+    """Endlessly: triplets of drawn proposals of the pool."""
+    for step, samples in enumerate(images.draw()):
+        if samples:
+            triplets = _cut_triplets(images, samples, images.generator(step))
+            if len(triplets.whole):
+                yield triplets
+
+
+def _cut_triplets(images: PoolImages, samples: Sequence[Sample], generator: Generator) -> Triplets:
+    side_px, detector = images.settings.baselines.crop_px, images.detector
+    batch = images.batch(samples)
+    maps = detector.feature_maps(batch)
+    boxes = images.draw_boxes(_find_regions(images, batch, maps), generator)
+    all_boxes, places = join_boxes(boxes)
+    whole = cut_crops(batch.pixels, all_boxes, images=places, side_px=side_px)
+    objects = backgrounds = None
+    if detector.mask_head is not None:
+        masks = detector.mask_logits(maps, boxes).sigmoid()
+        is_object = (place_masks(masks, all_boxes, side_px) > 0.5)[:, None]
+        objects, backgrounds = whole * is_object, whole * ~is_object
+    return Triplets(
+        whole=whole,
+        near=draw_view(images, samples, boxes, generator),
+        objects=objects,
+        backgrounds=backgrounds,
+        others=draw_others(places, generator),
+    )
+
+
+def train_embedding(
+    embedding: CropEmbedding,
+    triplets: Iterator[Triplets],
+    *,
+    steps: int,
+    rate: float,
+    hyperbolic: bool,
+) -> None:
+    """Teach the embedding: a box is near its object and its overlapping boxes."""
+
+    def loss_of(batch: Triplets) -> Tensor:
+        if batch.objects is None or batch.backgrounds is None:
+            whole, near = encode_jointly(embedding, batch.whole, batch.near)
+            return triplet_loss(whole, near, whole[batch.others], hyperbolic=hyperbolic)
+        whole, near, objects, backgrounds = encode_jointly(
+            embedding, batch.whole, batch.near, batch.objects, batch.backgrounds
+        )
+        by_boxes = triplet_loss(whole, near, whole[batch.others], hyperbolic=hyperbolic)
+        by_masks = triplet_loss(whole, objects, backgrounds, hyperbolic=hyperbolic)
+        return by_boxes + by_masks
+
+    fit(embedding, loss_of, triplets, steps=steps, rate=rate, title="weng")

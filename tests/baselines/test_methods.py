@@ -1,0 +1,92 @@
+"""Each method on four colours: what it returns, and that it tells the colours apart."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torchvision.transforms.v2.functional import pil_to_tensor
+
+from rncdl.baselines.methods import METHODS, Material
+from rncdl.config import BaselineSettings
+from rncdl.detector.inference import RegionClassifier, classify_regions
+from tests.baselines.easy import BOXES, colour_features, draw_image, easy_material
+
+SPLITTING = ("kmeans-features", "kmeans-features-soft", "kmeans-crops")
+"""k-means clusters the whole pool, known colours too, and needs a cluster for each."""
+CLUSTERS = {"orca": 8}
+"""ORCA keeps fewer outputs than it is given; the others take as many as there are colours."""
+CASES = [
+    *((name, "crops") for name in METHODS if name not in ("weng", "orca")),
+    *((name, "bank") for name in ("uno", "orca")),
+]
+"""Not among them: ORCA on crops, whose neighbours are too poor without weights to start from, and
+Weng et al., whose regions are an untrained detector's here."""
+
+
+def scores_of_colours(classifier: RegionClassifier, material: Material) -> Tensor:
+    """(4, 8, C): of each colour, eight regions; new images and new features."""
+    generator = torch.Generator().manual_seed(7)
+    rows = []
+    for colour in range(4):
+        image = pil_to_tensor(draw_image(colour))
+        batch = material.detector.batch_images([image, image])
+        features = colour_features(colour, 8, generator)
+        with torch.inference_mode():
+            rows.append(classify_regions(classifier, features, batch=batch, boxes=[BOXES, BOXES]))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize(("name", "features"), CASES)
+def test_colours_get_outputs_of_their_own(name: str, features: str, tmp_path: Path):
+    num_clusters = 4 if name in SPLITTING else CLUSTERS.get(name, 2)
+    overrides = (f"baselines.features={features}",)
+    material = easy_material(tmp_path, num_clusters=num_clusters, overrides=overrides)
+    scores = scores_of_colours(METHODS[name](material), material)
+    assert scores.shape == (4, 8, 2 + num_clusters)
+    assert scores.isfinite().all()
+    assert (scores >= 0).all()
+    assert (scores.sum(2) <= 1 + 1e-5).all()
+    best = scores.argmax(2)
+    used = [set(of_colour.tolist()) for of_colour in best]
+    assert sum(len(outputs) for outputs in used) == len(set().union(*used)), best
+    if name not in SPLITTING:
+        assert used[:2] == [{0}, {1}]  # known classes come first and keep their places
+
+
+def quick_material(folder: Path) -> Material:
+    """Few images, and two steps that teach nothing."""
+    overrides = ("baselines.steps=2", "baselines.batch_images=4")
+    return easy_material(folder, num_clusters=3, images_per_colour=2, overrides=overrides)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_same_seed_gives_the_same_classifier(name: str, tmp_path: Path):
+    """Also: scores are finite after two steps, whatever the network has learned."""
+    material = quick_material(tmp_path)
+    first, second = (scores_of_colours(METHODS[name](material), material) for _ in range(2))
+    assert first.shape == (4, 8, 5)
+    assert first.isfinite().all()
+    assert torch.equal(first, second)
+
+
+def test_hard_methods_have_confidence_one(tmp_path: Path):
+    material = quick_material(tmp_path)
+    for name in ("kmeans-features", "kmeans-crops", "weng"):
+        scores = scores_of_colours(METHODS[name](material), material)
+        assert scores.amax(2).eq(1).all()
+        assert scores.sum(2).eq(1).all()
+
+
+def test_the_detector_is_left_as_it_was(tmp_path: Path):
+    material = quick_material(tmp_path)
+    before = {name: value.clone() for name, value in material.detector.state_dict().items()}
+    for train in METHODS.values():
+        train(material)
+    after = material.detector.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_the_paper_s_crops_are_the_default():
+    assert BaselineSettings().features == "crops"
+    assert BaselineSettings().crop_px == 224

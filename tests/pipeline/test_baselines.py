@@ -1,0 +1,69 @@
+"""Every baseline on a tiny run: trained, asked about annotated boxes, asked for detections."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rncdl.baselines.methods import METHODS, Material
+from rncdl.config import resolve_settings
+from rncdl.detector.inference import Reading
+from rncdl.discovery.bank import Bank
+from rncdl.prediction import look_at_annotations, predict_images
+from rncdl.run_folder import RunFolder
+from rncdl.stages.discover import load_pool
+from rncdl.stages.loading import load_dataset, load_detector
+from rncdl.training.processes import Processes
+
+ALONE = Processes(rank=0, count=1, device=torch.device("cpu"))
+QUICK = [
+    *("baselines.crop_px=16", "baselines.steps=2", "baselines.batch_images=4"),
+    *("baselines.crops_per_image=4", "baselines.uno_heads=2"),
+]
+
+
+@pytest.fixture(scope="module")
+def material(discovered: Path) -> Material:
+    run = RunFolder(discovered)
+    settings = resolve_settings(base=run.discovery("main").settings(), overrides=QUICK)
+    inputs = run.discovery("main").inputs()
+    assert inputs is not None
+    return Material(
+        detector=load_detector(run, settings, run.split()).eval(),
+        bank=Bank(run.bank_dir),
+        pool=load_pool(run, inputs, settings=settings, shown=False),
+        num_clusters=5,
+        settings=settings,
+        seed=0,
+    )
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_baseline_classifies_boxes_and_detects(name: str, material: Material, world: Path):
+    classifier = METHODS[name](material)
+    truth = load_dataset(world / "val.json", None, shown=False)
+    (outputs,), _ = look_at_annotations(
+        material.detector,
+        truth,
+        [classifier],
+        settings=material.settings,
+        processes=ALONE,
+        skipped=[],
+    )
+    assert set(outputs.tolist()) <= set(range(3 + 5))
+    batches = predict_images(
+        material.detector,
+        truth.images,
+        [Reading(classifier)],
+        settings=material.settings,
+        processes=ALONE,
+        skipped=[],
+    )
+    with torch.inference_mode():
+        found = [detections for (detections,) in batches]
+    scores = np.concatenate([detections.scores for detections in found])
+    assert len(scores) > 0
+    assert np.isfinite(scores).all()
+    assert scores.min() > 0
+    assert scores.max() <= 1 + 1e-5
