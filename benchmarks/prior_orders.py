@@ -61,6 +61,7 @@ def discover(run: RunFolder, settings: Settings) -> Callable[[Tensor], Tensor]:
         images,
         batch_images=settings.discover.batch_images,
         labelled_images=settings.discover.labelled_images,
+        partner_iou=settings.discover.partner_iou,
         seed=settings.seed,
     )
     torch.manual_seed(settings.seed)

@@ -181,6 +181,9 @@ class DiscoverSettings(_Settings):
     pseudo_labels: Literal["sinkhorn", "kmeans"] = "sinkhorn"
     swap: bool = True
     """Each view is taught by the other view's pseudo-labels."""
+    partner_iou: Annotated[float, Field(gt=0, le=1)] | None = None
+    """In the second view a region stands for one drawn among those of its image that overlap it by
+    so much, so that boxes of one object teach each other; null: for itself, as in the paper."""
     sharpness: Rate = 10.0
     """Exponent of the assignment: high is hard. The paper's 20, which its code halves."""
     prior: Literal["lognormal", "uniform"] = "lognormal"

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from rncdl.data.batches import TrainingBatches
 from rncdl.data.records import ImageRecord
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.extraction import ExtractedRegions
+from rncdl.discovery.partners import draw_partners
 from rncdl.errors import UserError
 
 
@@ -20,7 +21,7 @@ class DiscoveryBatch:
     """Features of one step in one process."""
 
     views: tuple[Tensor, Tensor]
-    """(B, F) each: the same regions in two views"""
+    """(B, F) each: the same regions in two views; with partners, the same objects"""
     labelled: Tensor
     """(L, F) regions that lie on annotations"""
     labels: Tensor
@@ -37,14 +38,27 @@ class DiscoveryBatch:
 
 
 def batch_of_extracted(
-    pool: Sequence[ExtractedRegions], labelled: Sequence[ExtractedRegions]
+    pool: Sequence[ExtractedRegions],
+    labelled: Sequence[ExtractedRegions],
+    *,
+    partner_iou: float | None = None,
+    seed: int = 0,
 ) -> DiscoveryBatch:
-    """A batch of freshly extracted images: two views of the pool's, one of the labelled ones."""
+    """A batch of freshly extracted images: two views of the pool's, one of the labelled ones.
+
+    partner_iou: regions that overlap by so much stand for each other in the second view, drawn
+    anew for each `seed`.
+    """
+    second = [image.features[1] for image in pool]
+    if partner_iou is not None:
+        generator = Generator().manual_seed(seed)
+        boxes = [image.chosen.boxes_xyxy for image in pool]
+        second = [
+            features[draw_partners(own, min_iou=partner_iou, generator=generator)]
+            for features, own in zip(second, boxes, strict=True)
+        ]
     return DiscoveryBatch(
-        views=(
-            torch.cat([image.features[0] for image in pool]),
-            torch.cat([image.features[1] for image in pool]),
-        ),
+        views=(torch.cat([image.features[0] for image in pool]), torch.cat(second)),
         labelled=torch.cat([image.matched_features[0] for image in labelled]),
         labels=torch.cat([image.chosen.matched_labels for image in labelled]),
     )
@@ -62,12 +76,14 @@ class BankFeed:
         labelled_images: int,
         seed: int,
         regions_per_image: int | None = None,
+        partner_iou: float | None = None,
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
         """batch_images, labelled_images: of one step, over all processes.
 
         regions_per_image: the best so many of those in the bank; None: all of them.
+        partner_iou: regions that overlap by so much stand for each other in the second view.
         """
         self._bank = bank
         self._counts = np.minimum(bank.counts(), regions_per_image or bank.shape.regions_per_image)
@@ -76,6 +92,7 @@ class BankFeed:
             raise UserError(f"{bank.folder}: no image of the pool has a region.")
         self._images = images
         self._batch_images, self._labelled_images = batch_images, labelled_images
+        self._partner_iou = partner_iou
         self._seed, self._rank, self._world_size = seed, rank, world_size
 
     def batches(self, start: int = 0) -> Iterator[DiscoveryBatch]:
@@ -124,7 +141,12 @@ class BankFeed:
             view_a, view_b = np.random.default_rng(seed).choice(num_views, 2, replace=False)
             count = int(self._counts[index])
             first.append(self._bank.read(index, int(view_a), count=count))
-            second.append(self._bank.read(index, int(view_b), count=count))
+            other = self._bank.read(index, int(view_b), count=count)
+            if self._partner_iou is not None:
+                boxes = self._bank.read_boxes(index, count=count)
+                generator = Generator().manual_seed(seed)
+                other = other[draw_partners(boxes, min_iou=self._partner_iou, generator=generator)]
+            second.append(other)
         features = [torch.zeros(0, self._bank.shape.num_features, dtype=torch.float16)]
         labels = [torch.zeros(0, dtype=torch.int64)]
         for index, seed in labelled_keys:

@@ -56,9 +56,14 @@ class OnlineFeed:
         labelled = self._load(
             self._batches(discover.labelled_images, start=start, salt=1), num_views=1
         )
-        for pool_images, labelled_images in zip(pool, labelled, strict=True):
+        for step, (pool_images, labelled_images) in enumerate(
+            zip(pool, labelled, strict=True), start
+        ):
             yield batch_of_extracted(
-                self._extract(pool_images.samples), self._extract(labelled_images.samples)
+                self._extract(pool_images.samples),
+                self._extract(labelled_images.samples),
+                partner_iou=discover.partner_iou,
+                seed=step * self._processes.count + self._processes.rank,
             )
 
     def _batches(self, size: int, *, start: int, salt: int) -> TrainingBatches:

@@ -153,6 +153,7 @@ def train_from_bank(
         batch_images=settings.discover.batch_images,
         labelled_images=settings.discover.labelled_images,
         regions_per_image=settings.discover.regions_per_image,
+        partner_iou=settings.discover.partner_iou,
         seed=settings.seed,
         rank=processes.rank,
         world_size=processes.count,
