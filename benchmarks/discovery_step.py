@@ -17,7 +17,8 @@ from torch import Tensor
 
 from rncdl.discovery.heads import DiscoveryHeads, KnownHead, NovelHead
 from rncdl.discovery.memory import FeatureMemory
-from rncdl.discovery.step import Labelling, Scratch, Starts, discovery_step
+from rncdl.discovery.scratch import Scratch
+from rncdl.discovery.step import Labelling, Starts, discovery_step
 
 
 @dataclass(frozen=True)

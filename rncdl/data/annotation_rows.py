@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
 
 import numpy as np
+import numpy.typing as npt
 
 from rncdl.data.annotation_file import AnnotationFile, FileAnnotation
 from rncdl.data.problems import Problem, ProblemKind
@@ -13,6 +15,17 @@ ROUNDING_PX = 0.02
 """A box this far outside is a matter of rounding (files keep two decimals), not a problem."""
 MIN_SIDE_PX = 0.005
 """Thinner boxes have no area, for the same reason."""
+
+_MAX_TABLE_ROWS_PER_VALUE = 8
+"""Ids that are no sparser are looked up in a table, which is 20 times as fast as a search."""
+_BLOCK_ROWS = 16_000
+"""Boxes judged at once: what they need stays in the cache; fresh memory costs far more."""
+_BOX_PROBLEMS = (
+    ProblemKind.BOX_NOT_FINITE,
+    ProblemKind.BOX_WITHOUT_AREA,
+    ProblemKind.BOX_OUTSIDE,
+    ProblemKind.CLIPPED_BOX,
+)
 
 
 @dataclass(frozen=True)
@@ -58,10 +71,9 @@ def judge_annotations(
     heights, widths: (I,) size of each of the file's images in pixels, infinite where unknown.
     """
     annotations = file.annotations
-    count = len(annotations)
-    ids = np.fromiter((a.id for a in annotations), np.int64, count)
-    category_ids = np.fromiter((a.category_id for a in annotations), np.int64, count)
-    image_ids = np.fromiter((a.image_id for a in annotations), np.int64, count)
+    ids = _column(annotations, "id", np.int64)
+    category_ids = _column(annotations, "category_id", np.int64)
+    image_ids = _column(annotations, "image_id", np.int64)
     image_index = _positions(image_ids, np.array([image.id for image in file.images], np.int64))
     known_image = image_index >= 0
     known_category = np.isin(category_ids, [category.id for category in file.categories])
@@ -90,7 +102,7 @@ def judge_annotations(
         category_ids=category_ids,
         boxes_xyxy=boxes,
         areas=np.where(np.isnan(areas), box_areas, areas),
-        is_crowd=np.fromiter((bool(a.iscrowd) for a in annotations), bool, count),
+        is_crowd=_column(annotations, "iscrowd", np.bool_),
         rows_by_problem={k: np.flatnonzero(found) for k, found in problems.items() if found.any()},
         usable=np.flatnonzero(~dropped),
     )
@@ -103,25 +115,41 @@ def clip_boxes(
 
     A box has at most one problem. heights, widths: (A,) of the box's image.
     """
-    boxes = np.concatenate([boxes_xywh[:, :2], boxes_xywh[:, :2] + boxes_xywh[:, 2:]], axis=1)
-    limits = np.stack([widths, heights, widths, heights], axis=1)
-    clipped = np.clip(boxes, 0, limits)
-    finite = np.isfinite(boxes).all(axis=1)
-    has_area = finite & (boxes_xywh[:, 2:] >= MIN_SIDE_PX).all(axis=1)
-    inside = has_area & (clipped[:, 2:] - clipped[:, :2] >= MIN_SIDE_PX).all(axis=1)
-    moved = inside & (np.abs(clipped - boxes) > ROUNDING_PX).any(axis=1)
-    return clipped, {
-        ProblemKind.BOX_NOT_FINITE: ~finite,
-        ProblemKind.BOX_WITHOUT_AREA: finite & ~has_area,
-        ProblemKind.BOX_OUTSIDE: has_area & ~inside,
-        ProblemKind.CLIPPED_BOX: moved,
-    }
+    clipped = np.empty(boxes_xywh.shape)
+    problems = {kind: np.zeros(len(boxes_xywh), dtype=bool) for kind in _BOX_PROBLEMS}
+    for first in range(0, len(boxes_xywh), _BLOCK_ROWS):
+        rows = slice(first, first + _BLOCK_ROWS)
+        clipped[rows], *found = _clip_columns(
+            boxes_xywh[rows].T.copy(), heights=heights[rows], widths=widths[rows]
+        )
+        for kind, is_so in zip(_BOX_PROBLEMS, found, strict=True):
+            problems[kind][rows] = is_so
+    return clipped, problems
+
+
+def _clip_columns(
+    boxes_xywh: np.ndarray, *, heights: np.ndarray, widths: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(B, 4) clipped boxes of `boxes_xywh` (4, B), and (B,) bool for each of _BOX_PROBLEMS."""
+    left_top, sides = np.split(boxes_xywh, 2)
+    boxes = np.concatenate([left_top, left_top + sides])
+    clipped = np.clip(boxes, 0, np.stack([widths, heights, widths, heights]))
+    finite = np.isfinite(boxes).all(axis=0)
+    has_area = finite & (sides >= MIN_SIDE_PX).all(axis=0)
+    inside = has_area & (clipped[2:] - clipped[:2] >= MIN_SIDE_PX).all(axis=0)
+    moved = inside & (np.abs(clipped - boxes) > ROUNDING_PX).any(axis=0)
+    return clipped.T, ~finite, finite & ~has_area, has_area & ~inside, moved
+
+
+def _column(annotations: Sequence[FileAnnotation], field: str, dtype: npt.DTypeLike) -> np.ndarray:
+    """(A,) the annotations' values of a field."""
+    return np.fromiter(map(attrgetter(field), annotations), dtype, len(annotations))
 
 
 def _box_columns(annotations: Sequence[FileAnnotation]) -> np.ndarray:
     """(A, 4) float64 x, y, width, height; NaN where the file has no finite number."""
     try:
-        numbers = chain.from_iterable(annotation.bbox for annotation in annotations)
+        numbers = chain.from_iterable(map(attrgetter("bbox"), annotations))
         return np.fromiter(numbers, np.float64, 4 * len(annotations)).reshape(-1, 4)
     except TypeError:  # a None: the slower way turns it into NaN
         return np.array([annotation.bbox for annotation in annotations], dtype=np.float64)
@@ -131,6 +159,12 @@ def _positions(values: np.ndarray, ids: np.ndarray) -> np.ndarray:
     """(A,) int64, the position of each value in `ids`, the first of equals; -1 where absent."""
     if len(ids) == 0:
         return np.full(len(values), -1)
+    lowest, highest = int(ids.min()), int(ids.max())
+    if highest - lowest < _MAX_TABLE_ROWS_PER_VALUE * (len(ids) + len(values)):
+        table = np.full(highest - lowest + 1, -1)
+        table[ids[::-1] - lowest] = np.arange(len(ids))[::-1]
+        place = values.clip(lowest, highest)
+        return np.where(place == values, table[place - lowest], -1)
     order = np.argsort(ids, kind="stable")
     place = np.minimum(np.searchsorted(ids, values, sorter=order), len(ids) - 1)
     return np.where(ids[order[place]] == values, order[place], -1)

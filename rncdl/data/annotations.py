@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
@@ -123,7 +124,8 @@ def _annotation_set(
     file: AnnotationFile, images: tuple[ImageRecord, ...], rows: AnnotationRows
 ) -> AnnotationSet:
     """The usable rows, sorted by image and otherwise in the file's order."""
-    order = rows.usable[np.argsort(rows.image_index[rows.usable], kind="stable")]
+    order = _by_image(rows)
+    masks = map(attrgetter("segmentation"), rows.annotations)
     return AnnotationSet(
         images=images,
         categories=tuple(
@@ -136,9 +138,15 @@ def _annotation_set(
         areas=rows.areas[order],
         is_crowd=rows.is_crowd[order],
         # Packed in the file's order, which is the order in memory: twice as fast as sorted.
-        segmentations=Segmentations.pack(a.segmentation for a in rows.annotations).take(order),
+        segmentations=Segmentations.pack(masks).take(order),
         is_federated=any(_is_federated(image) for image in file.images),
     )
+
+
+def _by_image(rows: AnnotationRows) -> np.ndarray:
+    """(U,) int64, the usable rows by image and row: sorting one number is the fastest way."""
+    count = max(1, len(rows.image_index))
+    return np.sort(rows.image_index[rows.usable] * count + rows.usable) % count
 
 
 def _is_federated(image: FileImage) -> bool:

@@ -85,7 +85,8 @@ class ImageFinder:
         self._annotation_file = annotation_file
         roots = (images_dir, annotation_file.parent)
         self._roots = [root.absolute() for root in roots if root is not None]
-        self._names_in: dict[str, frozenset[str]] = {}
+        self._folders = [str(root) for root in self._roots]
+        self._names_in: dict[tuple[str, str], frozenset[str]] = {}
 
     def find(self, image: FileImage, index: int) -> Path:
         """The first candidate that exists, else the first candidate.
@@ -98,23 +99,24 @@ class ImageFinder:
                 f"{self._annotation_file}: $.images[{index}] (id {image.id}) has neither "
                 "`file_name` nor `coco_url`. One of them must name the image."
             )
-        for root in self._roots:
+        for root, folder in zip(self._roots, self._folders, strict=True):
             for name in names:
-                if self._exists(os.path.join(root, name)):
+                if self._exists(folder, name):
                     return root / name
         return self._roots[0] / names[0]
 
-    def _exists(self, path: str) -> bool:
+    def _exists(self, root: str, name: str) -> bool:
         """Whether the file exists, with one look into each folder rather than one per image."""
-        folder, _, name = path.rpartition(os.sep)
-        names = self._names_in.get(folder)
+        folder, slash, last = name.rpartition("/")
+        folder += slash
+        names = self._names_in.get((root, folder))
         if names is None:
             try:
-                names = frozenset(os.listdir(folder or os.sep))
+                names = frozenset(os.listdir(os.path.join(root, folder)))
             except OSError:
                 names = frozenset()
-            self._names_in[folder] = names
-        return name in names
+            self._names_in[root, folder] = names
+        return last in names
 
 
 def _relative_names(image: FileImage) -> list[str]:

@@ -2,6 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +20,43 @@ from rncdl.detector.losses import SupervisedStep
 from rncdl.detector.model import Detector
 from rncdl.errors import UserError
 from rncdl.run_folder import RunFolder
-from rncdl.training.checkpoints import list_checkpoints, load_checkpoint, save_checkpoint
-from rncdl.training.interruption import Interrupted, stop_request
+from rncdl.training.checkpoints import list_checkpoints, load_checkpoint
+from rncdl.training.interruption import StopRequest, stop_request
 from rncdl.training.journal import Journal
 from rncdl.training.meter import Meter
 from rncdl.training.optimizer import make_sgd
 from rncdl.training.processes import Processes, autocast, choose_precision, seed_step
 from rncdl.training.progress import ProgressLine
+from rncdl.training.saving import save_or_stop
 from rncdl.training.schedule import rate_at, set_rate
+
+
+@dataclass
+class _State:
+    """All that a resumed run needs besides its settings."""
+
+    detector: Detector
+    optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
+    step: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "detector": self.detector.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "step": self.step,
+        }
+
+    def restore(self, folder: Path) -> None:
+        """Load the folder's newest checkpoint, if it has one."""
+        checkpoints = list_checkpoints(folder)
+        if checkpoints:
+            saved = load_checkpoint(checkpoints[-1])
+            self.detector.load_state_dict(saved["detector"])
+            self.optimizer.load_state_dict(saved["optimizer"])
+            self.scaler.load_state_dict(saved["scaler"])
+            self.step = saved["step"]
 
 
 def train_detector(
@@ -42,82 +74,65 @@ def train_detector(
     saved, when asked to stop.
     """
     train = settings.train
-    device = processes.device
-    precision = choose_precision(train.precision, device)
-    memory_format = torch.channels_last if train.channels_last else torch.contiguous_format
-    detector.to(device, memory_format=memory_format)  # type: ignore[call-overload]
-    detector.train()
-    optimizer = make_sgd(detector, momentum=train.momentum, weight_decay=train.weight_decay)
-    scaler = torch.amp.GradScaler(device.type, enabled=precision == torch.float16)
-    first_step = _restore(run, detector, optimizer, scaler)
+    precision = choose_precision(train.precision, processes.device)
+    state = _first_state(detector, train, processes, precision)
+    state.restore(run.train_checkpoints)
     model = processes.wrap(SupervisedStep(detector))
-    loader = open_training_loader(
-        labels,
-        with_masks=detector.mask_head is not None,
-        settings=settings,
-        processes=processes,
-        first_step=first_step,
+    with_masks = detector.mask_head is not None
+    batches = iter(
+        open_training_loader(
+            labels,
+            with_masks=with_masks,
+            settings=settings,
+            processes=processes,
+            first_step=state.step,
+        )
     )
-    batches = iter(loader)
-    journal = _open_journal(run, settings, processes, first_step)
-
-    def save(step: int) -> None:
-        if processes.is_main:
-            state = {
-                "detector": detector.state_dict(),
-                "optimizer": optimizer.state_dict(),
-                "scaler": scaler.state_dict(),
-                "step": step,
-            }
-            save_checkpoint(run.train_checkpoints, step, state, keep=train.keep_checkpoints)
-
+    journal = _open_journal(run, settings, processes, state.step)
     meter = Meter(processes)
-    with (
-        stop_request() as stop,
-        ProgressLine(
-            "train", train.steps, unit="steps", start=first_step, shown=processes.is_main
-        ) as progress,
-    ):
-        for step in range(first_step, train.steps):
+    line = ProgressLine(
+        "train", train.steps, unit="steps", start=state.step, shown=processes.is_main
+    )
+    with stop_request() as stop, line as progress:
+        while state.step < train.steps:
             samples = _next_samples(batches, run)
-            rate = _rate_of(step, train)
-            set_rate(optimizer, rate)
-            seed_step(settings.seed, step=step, rank=processes.rank)
+            set_rate(state.optimizer, _rate_of(state.step, train))
+            seed_step(settings.seed, step=state.step, rank=processes.rank)
             losses = _accumulate_gradients(
-                model, samples, num_parts=train.accumulate, scaler=scaler, precision=precision
+                model, samples, num_parts=train.accumulate, scaler=state.scaler, precision=precision
             )
-            _require_finite(losses, step=step, samples=samples)
-            _step(optimizer, scaler, clip=train.clip_gradient)
+            _require_finite(losses, step=state.step, samples=samples)
+            _step(state, clip=train.clip_gradient)
             meter.add(losses)
-
-            done = step + 1
             figures = None
-            if done % train.log_every == 0:
-                means, steps_per_second = meter.read()
-                speed = steps_per_second * train.batch_size
-                figures = {"loss": sum(means.values()), **means, "rate": rate, "images/s": speed}
-                if journal:
-                    journal.write(kind="train", step=done, **figures)
+            if state.step % train.log_every == 0:
+                figures = _figures(meter, state.optimizer, batch_size=train.batch_size)
+                _write(journal, "train", state.step, figures)
             progress.advance(figures=figures)
-            if processes.any_true(bool(stop)):
-                save(done)
-                raise Interrupted(
-                    f"Stopped after step {done} of {train.steps}; everything is saved. "
-                    f"Continue with: rncdl train --run {run.path} --resume",
-                    stop.exit_code,
-                )
-            if done % train.checkpoint_every == 0 or done == train.steps:
-                save(done)
-            if validate and train.evaluate_every and done % train.evaluate_every == 0:
+            _save_or_stop(state, train, run, stop, processes)
+            if validate and train.evaluate_every and state.step % train.evaluate_every == 0:
                 scores = validate(detector)
                 detector.train()
-                if journal:
-                    journal.write(kind="val", step=done, **scores)
+                _write(journal, "val", state.step, scores)
     if journal:
         journal.close()
     if processes.is_main:
-        run.save_detector(detector.state_dict(), has_masks=detector.mask_head is not None)
+        run.save_detector(detector.state_dict(), has_masks=with_masks)
     processes.wait_for_all()
+
+
+def _first_state(
+    detector: Detector, train: TrainSettings, processes: Processes, precision: torch.dtype
+) -> _State:
+    """The detector on its device, ready to be trained, and its optimiser."""
+    memory_format = torch.channels_last if train.channels_last else torch.contiguous_format
+    detector.to(processes.device, memory_format=memory_format)  # type: ignore[call-overload]
+    detector.train()
+    return _State(
+        detector,
+        make_sgd(detector, momentum=train.momentum, weight_decay=train.weight_decay),
+        torch.amp.GradScaler(processes.device.type, enabled=precision == torch.float16),
+    )
 
 
 def _rate_of(step: int, train: TrainSettings) -> float:
@@ -133,21 +148,38 @@ def _rate_of(step: int, train: TrainSettings) -> float:
     )
 
 
-def _restore(
-    run: RunFolder,
-    detector: Detector,
-    optimizer: torch.optim.Optimizer,
-    scaler: torch.amp.GradScaler,
-) -> int:
-    """Load the newest checkpoint into all three; the step to go on from."""
-    checkpoints = list_checkpoints(run.train_checkpoints)
-    if not checkpoints:
-        return 0
-    state = load_checkpoint(checkpoints[-1])
-    detector.load_state_dict(state["detector"])
-    optimizer.load_state_dict(state["optimizer"])
-    scaler.load_state_dict(state["scaler"])
-    return state["step"]
+def _save_or_stop(
+    state: _State, train: TrainSettings, run: RunFolder, stop: StopRequest, processes: Processes
+) -> None:
+    save_or_stop(
+        state.step,
+        train.steps,
+        folder=run.train_checkpoints if processes.is_main else None,
+        state=state.to_dict,
+        every=train.checkpoint_every,
+        keep=train.keep_checkpoints,
+        stop=stop,
+        processes=processes,
+        how_to_continue=f"Continue with: rncdl train --run {run.path} --resume",
+    )
+
+
+def _write(journal: Journal | None, kind: str, step: int, figures: dict[str, float]) -> None:
+    if journal is not None:
+        journal.write(kind=kind, step=step, **figures)
+
+
+def _figures(
+    meter: Meter, optimizer: torch.optim.Optimizer, *, batch_size: int
+) -> dict[str, float]:
+    """What is written and shown of the steps since the last time."""
+    means, steps_per_second = meter.read()
+    return {
+        "loss": sum(means.values()),
+        **means,
+        "rate": optimizer.param_groups[0]["lr"],
+        "images/s": steps_per_second * batch_size,
+    }
 
 
 def open_training_loader(
@@ -245,11 +277,13 @@ def _require_finite(losses: dict[str, Tensor], *, step: int, samples: list[Sampl
         )
 
 
-def _step(optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, *, clip: float) -> None:
+def _step(state: _State, *, clip: float) -> None:
+    """Step the optimiser by the gradients, clipped to norm `clip` unless that is 0; count it."""
     if clip:
-        scaler.unscale_(optimizer)
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        state.scaler.unscale_(state.optimizer)
+        parameters = [p for group in state.optimizer.param_groups for p in group["params"]]
         torch.nn.utils.clip_grad_norm_(parameters, clip)
-    scaler.step(optimizer)
-    scaler.update()
-    optimizer.zero_grad(set_to_none=True)
+    state.scaler.step(state.optimizer)
+    state.scaler.update()
+    state.optimizer.zero_grad(set_to_none=True)
+    state.step += 1

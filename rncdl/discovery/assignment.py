@@ -133,7 +133,6 @@ class _Kernel:
     def __init__(
         self, logits: Tensor, sharpness: float, offsets: Tensor, *, values: Tensor
     ) -> None:
-        self.logits = logits
         self.sharpness = sharpness
         self.offsets = offsets
         self.live = offsets > -torch.inf
@@ -141,15 +140,14 @@ class _Kernel:
         self.values = values
         row_bytes = values.shape[1] * values.element_size()
         block = max(1, _BLOCK_BYTES // row_bytes) if logits.device.type == "cpu" else len(logits)
-        self.blocks = [slice(i, i + block) for i in range(0, len(logits), block)]
+        self.blocks = list(zip(logits.split(block), values.split(block), strict=True))
 
     def fill(self, offsets: Tensor) -> None:
         """Computes K with these offsets, and the largest exponent of each column, at most 0."""
         self.offsets = offsets
         self.peaks = torch.full_like(offsets, -torch.inf)
-        for block in self.blocks:
-            values = self.values[block]
-            torch.add(offsets, self.logits[block], alpha=self.sharpness, out=values)
+        for logits, values in self.blocks:
+            torch.add(offsets, logits, alpha=self.sharpness, out=values)
             values.sub_(values.amax(1, keepdim=True))
             torch.maximum(self.peaks, values.amax(0), out=self.peaks)
             values.clamp_(min=_FLOOR).exp_()
@@ -167,8 +165,7 @@ class _Kernel:
         """Shares (C,) the classes get when columns are scaled by exp(x) and rows sum to one."""
         b = x.exp() * self.live
         sums = torch.zeros_like(b)
-        for block in self.blocks:
-            values = self.values[block]
+        for _, values in self.blocks:
             sums.addmv_(values.T, torch.mv(values, b).reciprocal_())
         return sums * b / len(self.values)
 
@@ -186,22 +183,25 @@ class _History:
         self.clear()
 
     def clear(self) -> None:
-        self.points: list[Tensor] = []
-        self.steps: list[Tensor] = []
+        self.last: tuple[Tensor, Tensor] | None = None
+        self.weighted_changes: list[Tensor] = []
+        self.moves: list[Tensor] = []
 
     def extrapolate(self, point: Tensor, step: Tensor) -> Tensor:
         """Where the iteration `point -> point + step` seems to be heading.
 
         The combination of past rounds whose weighted step is smallest, moved by that step.
         """
-        self.points = [*self.points[-_HISTORY:], point]
-        self.steps = [*self.steps[-_HISTORY:], step]
-        if len(self.points) == 1:
+        if self.last is not None:
+            step_change = step - self.last[1]
+            weighted_change = (step_change * self.weights).double()
+            self.weighted_changes = [*self.weighted_changes[1 - _HISTORY :], weighted_change]
+            self.moves = [*self.moves[1 - _HISTORY :], point - self.last[0] + step_change]
+        self.last = point, step
+        if not self.moves:
             return point + step
-        points, steps = torch.stack(self.points), torch.stack(self.steps)
-        step_changes = steps.diff(dim=0)
-        weighted = (step_changes * self.weights).double()
+        weighted = torch.stack(self.weighted_changes)
         gram = weighted @ weighted.T
         gram.diagonal().mul_(1 + 1e-8).add_(1e-30)
         mixture = torch.linalg.solve(gram, weighted @ (step * self.weights).double())
-        return point + step - mixture.to(point.dtype) @ (points.diff(dim=0) + step_changes)
+        return point + step - mixture.to(point.dtype) @ torch.stack(self.moves)

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from rncdl.discovery.scratch import Scratch
+
 # Elements of the hidden layer handled at once on a CPU, about what a core's cache holds: at the
 # paper's size this makes the MLP cost 1.05 to 1.1 times its products; torch's batch_norm, 1.25.
 _BLOCK_ELEMENTS = 1 << 19
@@ -39,6 +41,11 @@ class KnownHead(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Logits (R, K) of features (R, F)."""
         return self.linear(features)
+
+    @torch.no_grad()
+    def classify(self, features: Tensor, *, out: Tensor) -> Tensor:
+        """The same logits, without gradients, put in `out`."""
+        return torch.mm(features, self.linear.weight.T, out=out).add_(self.linear.bias)
 
     def foreground(self, features: Tensor) -> Tensor:
         """One minus the softmax probability of the background among the K + 1 rows, (R,)."""
@@ -89,7 +96,7 @@ class NovelHead(nn.Module):
         return self.classify(self._embed_alone(features) if alone else self.projection(features))
 
     @torch.no_grad()
-    def embed_jointly(self, features: Tensor) -> Tensor:
+    def embed_jointly(self, features: Tensor, *, scratch: Scratch | None = None) -> Tensor:
         """The MLP's outputs (R, D) with BatchNorm by these very rows' statistics, no gradient.
 
         Leaves the running statistics alone, in either mode of the module.
@@ -99,18 +106,25 @@ class NovelHead(nn.Module):
         if len(features) < 2:
             return self._embed_alone(features)
         linear, norm, output = self._layers()
-        # Centred without a pass over the hidden units: their mean is that of the features, mapped.
-        centre = linear.weight @ features.mean(0)
-        hidden = torch.addmm(centre, features, linear.weight.T, beta=-1)
+        scratch = scratch or Scratch()
+        hidden = scratch.matrix("hidden", len(features), len(linear.weight), like=features)
+        torch.mm(features, linear.weight.T, out=hidden)
+        # Without a pass over the hidden units: their mean is that of the features, mapped.
+        mean = linear.weight @ features.mean(0)
         on_cpu = features.device.type == "cpu"
-        blocks = hidden.split(max(1, _BLOCK_ELEMENTS // hidden.shape[1]) if on_cpu else len(hidden))
-        squares = torch.zeros_like(centre)
+        block_rows = max(1, _BLOCK_ELEMENTS // hidden.shape[1]) if on_cpu else len(hidden)
+        blocks = hidden.split(block_rows)
+        changed = torch.empty_like(blocks[0])
+        squares = torch.zeros_like(mean)
         for block in blocks:
-            squares += block.square().sum(0)
+            squares += torch.sub(block, mean, out=changed[: len(block)]).square_().sum(0)
         scale = norm.weight * (squares / len(features) + norm.eps).rsqrt()
-        for block in blocks:
-            torch.addcmul(norm.bias, block, scale, out=block).relu_()
-        return output(hidden)
+        shift = norm.bias - mean * scale
+        embeddings = features.new_empty(len(features), output.out_features)
+        for block, embedded in zip(blocks, embeddings.split(block_rows), strict=True):
+            active = torch.addcmul(shift, block, scale, out=changed[: len(block)]).relu_()
+            torch.mm(active, output.weight.T, out=embedded).add_(output.bias)
+        return embeddings
 
     def _embed_alone(self, features: Tensor) -> Tensor:
         linear, norm, output = self._layers()

@@ -1,9 +1,9 @@
 """The discovery phase: one plain loop over batches of features."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -12,16 +12,16 @@ from rncdl.config import DiscoverSettings
 from rncdl.discovery.divergence import has_collapsed
 from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.heads import DiscoveryHeads
-from rncdl.discovery.memory import FeatureMemory
-from rncdl.discovery.step import Labelling, Scratch, Starts, discovery_step
+from rncdl.discovery.scratch import Scratch
+from rncdl.discovery.state import DiscoveryState, fill_memories, first_state, restore
+from rncdl.discovery.step import Labelling, StepStatistics, discovery_step
 from rncdl.errors import UserError
-from rncdl.training.checkpoints import list_checkpoints, load_checkpoint, save_checkpoint
-from rncdl.training.interruption import Interrupted, stop_request
+from rncdl.training.interruption import StopRequest, stop_request
 from rncdl.training.journal import Journal
 from rncdl.training.meter import Meter
-from rncdl.training.optimizer import make_sgd
 from rncdl.training.processes import Processes, autocast, choose_precision, seed_step
 from rncdl.training.progress import ProgressLine, warn
+from rncdl.training.saving import save_or_stop
 from rncdl.training.schedule import rate_at, set_rate
 
 
@@ -35,41 +35,6 @@ class Feed(Protocol):
 
 class Diverged(UserError):
     """The loss stopped being a finite number."""
-
-
-@dataclass
-class _State:
-    """All that a resumed run needs besides its settings."""
-
-    trained: nn.Module
-    optimizer: torch.optim.Optimizer
-    memories: tuple[FeatureMemory, FeatureMemory]
-    starts: Starts | None = None
-    num_fed: int = 0
-    step: int = 0
-
-    def remember(self, batch: DiscoveryBatch) -> None:
-        """Push each view's features into its memory."""
-        for memory, features in zip(self.memories, batch.views, strict=True):
-            memory.push(features)
-        self.num_fed += 1
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "trained": self.trained.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "memories": [memory.state_dict() for memory in self.memories],
-            "starts": self.starts,
-            "num_fed": self.num_fed,
-            "step": self.step,
-        }
-
-    def load(self, saved: dict[str, Any]) -> None:
-        self.trained.load_state_dict(saved["trained"])
-        self.optimizer.load_state_dict(saved["optimizer"])
-        for memory, state in zip(self.memories, saved["memories"], strict=True):
-            memory.load_state_dict(state)
-        self.starts, self.num_fed, self.step = saved["starts"], saved["num_fed"], saved["step"]
 
 
 def train_heads(
@@ -90,28 +55,14 @@ def train_heads(
     be added to each step's loss. Raises `Interrupted`, with a checkpoint saved, when asked to
     stop, and `Diverged` when the loss is not finite.
     """
-    device = processes.device
-    heads.to(device).train()
-    state = _State(
-        trained=nn.ModuleList([heads, *also_trained]),
-        optimizer=make_sgd(
-            nn.ModuleList([heads, *also_trained]),
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-        ),
-        memories=_empty_memories(heads, settings, processes),
-    )
+    state = first_state(heads, also_trained, settings, processes)
     checkpoints = folder / "checkpoints" / f"rank_{processes.rank}"
-    _restore(state, checkpoints, processes)
+    restore(state, checkpoints, processes)
     journal = _open_journal(folder, settings, processes, state.step)
-    precision = choose_precision(settings.precision, device)
-    labelling = _labelling(settings)
+    precision = choose_precision(settings.precision, processes.device)
     batches = feed.batches(state.num_fed)
-    _fill_memories(state, batches, processes)
-    meter = Meter(processes)
-    scratch = Scratch()
-    warned = False
-
+    fill_memories(state, batches, processes)
+    meter, scratch, warned = Meter(processes), Scratch(), False
     with (
         stop_request() as stop,
         ProgressLine(
@@ -121,21 +72,9 @@ def train_heads(
         while state.step < settings.steps:
             set_rate(state.optimizer, _rate_of(state.step, settings))
             seed_step(seed, step=state.step, rank=processes.rank)
-            batch = _to_device(next(batches), device)
-            with autocast(device, precision):
-                loss, statistics, state.starts = discovery_step(
-                    heads,
-                    batch.views,
-                    memories=(state.memories[0].features(), state.memories[1].features()),
-                    labelled=batch.labelled,
-                    labels=batch.labels,
-                    labelling=labelling,
-                    alpha=settings.alpha,
-                    swap=settings.swap,
-                    starts=state.starts,
-                    seed=seed * 1_000_003 + state.step,
-                    scratch=scratch,
-                )
+            batch = _to_device(next(batches), processes.device)
+            with autocast(processes.device, precision):
+                loss, statistics = _loss(heads, batch, state, settings, seed=seed, scratch=scratch)
                 if extra_loss is not None:
                     loss = loss + extra_loss(state.step)
             _learn(loss, state, processes)
@@ -143,33 +82,73 @@ def train_heads(
             state.remember(batch)
             state.step += 1
 
-            meter.add({"loss": loss, **_tensors(asdict(statistics), device)})
+            meter.add({"loss": loss, **_tensors(asdict(statistics), processes.device)})
             figures = None
             if state.step % settings.log_every == 0:
-                means, steps_per_second = meter.read()
-                stepped_rate = state.optimizer.param_groups[0]["lr"]
-                figures = {**means, "rate": stepped_rate, "steps/s": steps_per_second}
+                figures = _figures(meter, state.optimizer)
                 if journal:
                     journal.write(kind="discover", step=state.step, **figures)
-                warned = warned or _warn_of_collapse(means, heads, settings, state.step, processes)
+                warned = warned or _warn_of_collapse(
+                    figures, heads, settings, state.step, processes
+                )
             progress.advance(figures=_short_names(figures))
-            if processes.any_true(bool(stop)):
-                save_checkpoint(
-                    checkpoints, state.step, state.to_dict(), keep=settings.keep_checkpoints
-                )
-                raise Interrupted(
-                    f"Stopped after step {state.step} of {settings.steps}; everything is saved. "
-                    "Continue with the same command and --resume.",
-                    stop.exit_code,
-                )
-            if state.step % settings.checkpoint_every == 0 or state.step == settings.steps:
-                save_checkpoint(
-                    checkpoints, state.step, state.to_dict(), keep=settings.keep_checkpoints
-                )
+            _save_or_stop(state, settings, checkpoints, stop, processes)
     if journal:
         journal.close()
     heads.eval()
     processes.wait_for_all()
+
+
+def _loss(
+    heads: DiscoveryHeads,
+    batch: DiscoveryBatch,
+    state: DiscoveryState,
+    settings: DiscoverSettings,
+    *,
+    seed: int,
+    scratch: Scratch,
+) -> tuple[Tensor, StepStatistics]:
+    """The step's loss and figures; the state remembers where the next assignment starts."""
+    loss, statistics, state.starts = discovery_step(
+        heads,
+        batch.views,
+        memories=(state.memories[0].features(), state.memories[1].features()),
+        labelled=batch.labelled,
+        labels=batch.labels,
+        labelling=_labelling(settings),
+        alpha=settings.alpha,
+        swap=settings.swap,
+        starts=state.starts,
+        seed=seed * 1_000_003 + state.step,
+        scratch=scratch,
+    )
+    return loss, statistics
+
+
+def _save_or_stop(
+    state: DiscoveryState,
+    settings: DiscoverSettings,
+    checkpoints: Path,
+    stop: StopRequest,
+    processes: Processes,
+) -> None:
+    save_or_stop(
+        state.step,
+        settings.steps,
+        folder=checkpoints,
+        state=state.to_dict,
+        every=settings.checkpoint_every,
+        keep=settings.keep_checkpoints,
+        stop=stop,
+        processes=processes,
+        how_to_continue="Continue with the same command and --resume.",
+    )
+
+
+def _figures(meter: Meter, optimizer: torch.optim.Optimizer) -> dict[str, float]:
+    """What is written of the steps since the last time."""
+    means, steps_per_second = meter.read()
+    return {**means, "rate": optimizer.param_groups[0]["lr"], "steps/s": steps_per_second}
 
 
 def _rate_of(step: int, settings: DiscoverSettings) -> float:
@@ -197,42 +176,6 @@ def _labelling(settings: DiscoverSettings) -> Labelling:
     )
 
 
-def _empty_memories(
-    heads: DiscoveryHeads, settings: DiscoverSettings, processes: Processes
-) -> tuple[FeatureMemory, FeatureMemory]:
-    images = processes.share_of(settings.batch_images, what="discover.batch_images")
-    capacity = settings.memory_batches * images * settings.regions_per_image
-    num_features = heads.known.linear.in_features
-    return (
-        FeatureMemory(capacity, num_features, device=processes.device),
-        FeatureMemory(capacity, num_features, device=processes.device),
-    )
-
-
-def _restore(state: _State, checkpoints: Path, processes: Processes) -> None:
-    """Load the newest checkpoint that every process has."""
-    saved = {path.name: path for path in list_checkpoints(checkpoints)}
-    common = set.intersection(*(set(names) for names in processes.gather(list(saved))))
-    if common:
-        state.load(load_checkpoint(saved[max(common)]))
-
-
-def _fill_memories(state: _State, batches: Iterator[DiscoveryBatch], processes: Processes) -> None:
-    """Push batches until the memory is full: training never sees an unfilled row."""
-    memory = state.memories[0]
-    if memory.is_full:
-        return
-    with (
-        torch.no_grad(),
-        ProgressLine(
-            "fill memory", memory.capacity, unit="regions", shown=processes.is_main
-        ) as progress,
-    ):
-        while not memory.is_full:
-            state.remember(next(batches))
-            progress.advance_to(len(memory))
-
-
 def _open_journal(
     folder: Path, settings: DiscoverSettings, processes: Processes, step: int
 ) -> Journal | None:
@@ -251,7 +194,7 @@ def _to_device(batch: DiscoveryBatch, device: torch.device) -> DiscoveryBatch:
     )
 
 
-def _learn(loss: Tensor, state: _State, processes: Processes) -> None:
+def _learn(loss: Tensor, state: DiscoveryState, processes: Processes) -> None:
     _require_finite(loss, state.step)
     loss.backward()
     processes.average_gradients(state.trained.parameters())

@@ -60,3 +60,17 @@ def test_every_box_is_usable_or_dropped_for_one_reason(boxes_xywh):
     assert (kept[:, 2:] > kept[:, :2]).all()
     assert (kept >= 0).all()
     assert (kept <= [64, 48, 64, 48]).all()
+
+
+def test_many_boxes_are_judged_as_one_by_one():
+    """More rows than are handled at once, of whole numbers."""
+    kinds = np.array([[10, 5, 20, 30], [60, 40, 20, 30], [70, 10, 20, 30], [10, 10, 0, 5]])
+    many = np.tile(kinds, (10_001, 1))
+    boxes, problems = clip_boxes(
+        many, heights=np.full(len(many), 47.5), widths=np.full(len(many), 64.0)
+    )
+    assert boxes.shape == many.shape
+    assert (boxes[1::4] == [60, 40, 64, 47.5]).all()
+    assert (problems[ProblemKind.CLIPPED_BOX] == np.tile([0, 1, 0, 0], 10_001)).all()
+    assert (problems[ProblemKind.BOX_OUTSIDE] == np.tile([0, 0, 1, 0], 10_001)).all()
+    assert (problems[ProblemKind.BOX_WITHOUT_AREA] == np.tile([0, 0, 0, 1], 10_001)).all()

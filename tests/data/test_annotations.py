@@ -1,4 +1,6 @@
 import json
+import os
+import threading
 
 import numpy as np
 import pytest
@@ -132,6 +134,18 @@ def test_an_image_that_is_nowhere_is_expected_in_the_named_folder(tmp_path, json
     assert found.images[0].path == tmp_path / "images" / "1.png"
 
 
+def test_a_named_folder_does_not_hide_the_one_above_it(tmp_path, json_path):
+    """Each folder is listed once, under its own name."""
+    names = ["1.png", "sub/1.png", "sub/2.png"]
+    for name in names:
+        write_image(tmp_path / "beside" / name)
+    (tmp_path / "empty").mkdir()
+    path = tmp_path / "beside" / "labels.json"
+    write_coco(path, images=[image_entry(i, file_name=n) for i, n in enumerate(names)])
+    found = load_annotations(path, tmp_path / "empty").annotations
+    assert [image.path for image in found.images] == [tmp_path / "beside" / n for n in names]
+
+
 def test_absolute_file_names(tmp_path, json_path):
     path = write_image(tmp_path / "far" / "away.png")
     write_coco(json_path, images=[image_entry(1, file_name=str(path))])
@@ -248,6 +262,31 @@ def test_a_byte_order_mark_is_passed_over(json_path):
     write_coco(json_path)
     json_path.write_bytes(b"\xef\xbb\xbf" + json_path.read_bytes())
     assert len(load_annotations(json_path).annotations.images) == 1
+
+
+@pytest.mark.parametrize("spacing", [1, 2, 10**12])
+def test_images_are_known_by_their_ids_dense_or_sparse(json_path, spacing):
+    ids = [spacing * i for i in (3, -2, 5)]
+    unknown = [ids[1] - 1, ids[2] + 1, spacing * 4, 2**63 - 1, -(2**63)]
+    write_coco(
+        json_path,
+        images=[image_entry(i) for i in ids],
+        annotations=[annotation_entry(row, image_id=i) for row, i in enumerate([*ids, *unknown])],
+    )
+    loaded = load_annotations(json_path)
+    assert loaded.annotations.annotation_ids.tolist() == [0, 1, 2]
+    assert loaded.annotations.image_index.tolist() == [0, 1, 2]
+    assert loaded.problems[ProblemKind.UNKNOWN_IMAGE] == len(unknown)
+
+
+def test_a_file_that_comes_through_a_pipe(tmp_path, json_path):
+    write_coco(json_path, annotations=[annotation_entry()])
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=[json_path.read_bytes()])
+    writer.start()
+    assert len(load_annotations(pipe).annotations.annotation_ids) == 1
+    writer.join()
 
 
 IDS = st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=6, unique=True)

@@ -11,7 +11,8 @@ from torch import Tensor
 from rncdl.discovery.assignment import balance
 from rncdl.discovery.heads import DiscoveryHeads, KnownHead, NovelHead
 from rncdl.discovery.prior import class_mass, class_shares, order_shares
-from rncdl.discovery.step import Labelling, Scratch, discovery_step, pseudo_labels
+from rncdl.discovery.scratch import Scratch
+from rncdl.discovery.step import Labelling, discovery_step, pseudo_labels
 
 F, K, N = 12, 3, 9
 

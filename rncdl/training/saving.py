@@ -1,0 +1,38 @@
+"""How every training loop ends a step: a checkpoint where due, an orderly stop when asked."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rncdl.training.checkpoints import save_checkpoint
+from rncdl.training.interruption import Interrupted, StopRequest
+from rncdl.training.processes import Processes
+
+
+def save_or_stop(
+    step: int,
+    num_steps: int,
+    *,
+    folder: Path | None,
+    state: Callable[[], Mapping[str, Any]],
+    every: int,
+    keep: int,
+    stop: StopRequest,
+    processes: Processes,
+    how_to_continue: str,
+) -> None:
+    """Save a checkpoint after each `every` steps, the last one, and when asked to stop.
+
+    `folder`: where this process's checkpoints are, the newest `keep` of them; None for a process
+    that writes none. `state`: makes what is saved. Raises `Interrupted`, in all processes, when
+    one of them was asked to stop; its message ends with `how_to_continue`.
+    """
+    stopping = processes.any_true(bool(stop))
+    is_due = step % every == 0 or step == num_steps
+    if folder is not None and (stopping or is_due):
+        save_checkpoint(folder, step, state(), keep=keep)
+    if stopping:
+        raise Interrupted(
+            f"Stopped after step {step} of {num_steps}; everything is saved. {how_to_continue}",
+            stop.exit_code,
+        )
