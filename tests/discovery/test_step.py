@@ -12,7 +12,13 @@ from rncdl.discovery.assignment import balance
 from rncdl.discovery.heads import DiscoveryHeads, KnownHead, NovelHead
 from rncdl.discovery.prior import class_mass, class_shares, order_shares
 from rncdl.discovery.scratch import Scratch
-from rncdl.discovery.step import Labelling, discovery_step, pseudo_labels
+from rncdl.discovery.step import (
+    Labelling,
+    PseudoLabels,
+    _second_starts,
+    discovery_step,
+    pseudo_labels,
+)
 
 F, K, N = 12, 3, 9
 
@@ -248,3 +254,21 @@ def test_discovery_finds_the_clusters_of_an_easy_world():
     )
     assert table.amax(1).sum() / 500 > 0.7  # purity
     assert statistics.clusters_in_use >= 7
+
+
+def made_at(log_scalings):
+    return PseudoLabels(torch.zeros(0, 2), log_scalings, num_rounds=1, share_error=0.0, num_used=0)
+
+
+def test_the_second_view_starts_where_the_first_one_ended_at_first():
+    now = torch.tensor([1.0, 2.0])
+    assert _second_starts([], [[], []]) == []
+    assert _second_starts([made_at(None)], [[None], [None]]) == [None]
+    assert _second_starts([made_at(now)], [[None], [None]]) == [now]
+
+
+def test_the_second_view_then_starts_from_its_own_end_moved_like_the_first():
+    first, second = torch.tensor([1.0, -1.0]), torch.tensor([1.5, -1.5])
+    (start,) = _second_starts([made_at(torch.tensor([3.0, -3.0]))], [[first], [second]])
+    assert start is not None
+    assert start.tolist() == [3.5, -3.5]
