@@ -155,7 +155,12 @@ def _measure(run: RunFolder, ceiling: RunFolder, val: Path, *, seed: int) -> lis
             Bank(run.bank_dir), num_known=split.num_known, num_clusters=num_clusters, seed=seed
         )
         systems = [
-            System("kmeans", centroids, num_clusters),
+            System(
+                "kmeans",
+                centroids,
+                num_clusters,
+                by_objectness=settings.predict.score == "objectness",
+            ),
             replace(systems_of(random_heads, settings)[0], name="random"),
             *systems_of(heads, settings),
         ]
