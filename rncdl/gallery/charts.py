@@ -86,8 +86,9 @@ def nice_ticks(low: float, high: float) -> list[float]:
     """Three to seven round numbers, at equal distances, that enclose low and high."""
     if high - low <= max(1e-12, 1e-9 * abs(high)):
         low, high = min(0.0, low), max(0.0, high)
-    if low == high:
-        high = 1.0
+    # Subnormal distances have no logarithm once they are divided.
+    if high - low < 1e-300:
+        high = low + 1.0
     if 0 < low < 0.6 * high:
         low = 0.0
     rough = (high - low) / 4
