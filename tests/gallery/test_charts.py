@@ -2,7 +2,7 @@ import math
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rncdl.gallery.charts import Line, line_chart, nice_ticks
@@ -56,6 +56,7 @@ def test_numbers_fit_beside_the_axis(value: float):
 
 
 @given(st.floats(-1e6, 1e6), st.floats(0, 1e6))
+@example(0.0, 5e-324)
 def test_ticks_enclose_the_values_and_are_few(low: float, extent: float):
     ticks = nice_ticks(low, low + extent)
     step = ticks[1] - ticks[0]
