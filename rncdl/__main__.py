@@ -10,6 +10,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 from rncdl.cli import app
 from rncdl.errors import UserError
 from rncdl.training.interruption import Interrupted
+from rncdl.training.launching import LOST_ANOTHER, has_lost_another
 from rncdl.training.progress import console, say
 
 
@@ -33,6 +34,11 @@ def _run() -> int:
     except KeyboardInterrupt:
         say("Stopped.")
         return 130
+    except RuntimeError as error:
+        if not has_lost_another(error):
+            raise
+        say("Stopped, because another process of this job did.")
+        return LOST_ANOTHER
     except SystemExit as leave:
         return leave.code if isinstance(leave.code, int) else 0
     return 0

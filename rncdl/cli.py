@@ -3,11 +3,13 @@
 Stages are imported when a command runs, so that `--help` answers at once.
 """
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from rncdl.training.launching import is_one_of_many, run_in_processes
 from rncdl.version import __version__
 
 app = typer.Typer(
@@ -73,8 +75,28 @@ def _root(
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
+    processes: Annotated[
+        int,
+        typer.Option(
+            "--processes",
+            "-p",
+            min=1,
+            help="Share the work of the command among so many processes on this machine: "
+            "one for each GPU, or for each core of a small CPU.",
+        ),
+    ] = 1,
 ) -> None:
     """Train a detector on the classes you labelled; discover and detect those you did not."""
+    _share_work(processes)
+
+
+def _share_work(count: int) -> None:
+    """Let `count` processes run this command line, and leave when they are done.
+
+    Does nothing in those processes themselves.
+    """
+    if count > 1 and not is_one_of_many():
+        raise typer.Exit(run_in_processes(count, sys.argv[1:]))
 
 
 @app.command()
@@ -211,7 +233,8 @@ def train(
 ) -> None:
     """Train the detector on the known classes.
 
-    On several GPUs: torchrun --nproc-per-node 4 -m rncdl train -R DIR ...
+    On several GPUs: rncdl --processes 4 train --run DIR ...
+    On several machines: torchrun ... -m rncdl train -R DIR ...
     (-R, since torchrun would take --run for an option of its own.)
     """
     from rncdl.stages.train import begin_training, resume_training
@@ -560,7 +583,11 @@ def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for the demo's files.")] = Path("demo"),
     seed: Annotated[int, typer.Option(min=0, help="Seed of world and training.")] = 0,
 ) -> None:
-    """Run the whole job on a drawn world, on any laptop, in minutes. Resumes if interrupted."""
-    from rncdl.stages.demo import run_demo
+    """Run the whole job on a drawn world, on any laptop, in minutes. Resumes if interrupted.
 
-    run_demo(out, seed=seed)
+    Two processes share the work, or one where there is one GPU.
+    """
+    from rncdl.stages.demo import DemoSize, num_processes, run_demo
+
+    _share_work(num_processes())
+    run_demo(out, seed=seed, size=DemoSize())

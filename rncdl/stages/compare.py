@@ -1,6 +1,6 @@
 """`rncdl compare`: the systems of the paper's comparison, on one detector and one bank."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -9,7 +9,7 @@ import torch
 
 from rncdl.baselines.methods import METHODS, Material
 from rncdl.baselines.published import CEILING_KEY, COMPARED, RANDOM_HEAD_KEY, RNCDL_KEY, SOURCE
-from rncdl.config import TrainSettings, resolve_settings
+from rncdl.config import resolve_settings
 from rncdl.evaluation.comparison import Comparison, Line
 from rncdl.prediction import classify_as_trained
 from rncdl.run_folder import RunFolder
@@ -36,6 +36,7 @@ from rncdl.stages.tables import (
 from rncdl.stages.train import begin_training, resume_training
 from rncdl.table_folder import TableFolder
 from rncdl.training.progress import say
+from rncdl.training.schedule import shorten_schedule
 
 CEILING_SHARE = 4
 """Unless told otherwise, the ceiling takes the supervised phase's steps divided by this."""
@@ -167,14 +168,3 @@ def _train_ceiling(begun: Begun, oracle: Oracle, *, seed: int) -> None:
         preset=str(begun.folder.settings_file),
         overrides=[f"seed={seed}", *shorten_schedule(begun.settings.train, steps)],
     )
-
-
-def shorten_schedule(train: TrainSettings, steps: int) -> Sequence[str]:
-    """Overrides that shrink the supervised phase's schedule to so many steps."""
-    factor = steps / train.steps
-    drops = [max(1, round(factor * step)) for step in train.drop_at]
-    return [
-        f"train.steps={steps}",
-        f"train.warmup_steps={round(factor * train.warmup_steps)}",
-        f"train.drop_at={drops}",
-    ]

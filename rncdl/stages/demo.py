@@ -24,13 +24,28 @@ from rncdl.stages.measure import System, measure
 from rncdl.stages.prepare import prepare_shapes
 from rncdl.stages.report import write_report
 from rncdl.stages.train import begin_training, resume_training
-from rncdl.training.processes import join_processes
+from rncdl.training.processes import Processes, join_processes
 from rncdl.training.progress import console, say
+from rncdl.training.schedule import shorten_schedule
 
 PRESET = "shapes"
-DETECTOR_STEPS = 340
-CEILING_STEPS = 180
-"""Steps of the fully supervised detector, which starts from the demo's own."""
+
+
+@dataclass(frozen=True)
+class DemoSize:
+    """How much the demo does."""
+
+    classes: int = 20
+    known: int = 8
+    image_px: int = 128
+    labelled: int = 1200
+    unlabelled: int = 1200
+    val: int = 300
+    detector_steps: int = 340
+    ceiling_steps: int = 180
+    """of the fully supervised detector, which starts from the demo's own"""
+    overrides: tuple[str, ...] = ()
+    """settings that differ from the preset's"""
 
 
 @dataclass(frozen=True)
@@ -52,58 +67,60 @@ class _Row:
 _HEADER = ["System", "known AP", "novel AP", "all AP", "novel mask AP", "novel cluster acc."]
 
 
-def run_demo(out: Path, *, seed: int) -> None:
+def num_processes() -> int:
+    """Two, however many cores there are, so that the figures are the same; one for one GPU."""
+    return 1 if torch.cuda.device_count() == 1 else 2
+
+
+def run_demo(out: Path, *, seed: int, size: DemoSize) -> None:
     """Draw, train, discover, measure, compare; a second call goes on where the first stopped."""
     began = time.monotonic()
     world, run = out / "world", RunFolder(out / "run")
     ceiling = RunFolder(out / "ceiling")
-    _announce(1, "draw a world: 20 classes, 8 of them labelled")
+    settings = resolve_settings(PRESET, [f"seed={seed}", *size.overrides])
+    own = [f"seed={seed}", *size.overrides]
+    with join_processes(settings.device) as processes:
+        announce = _announce if processes.is_main else lambda *_: None
+        announce(1, f"draw a world: {size.classes} classes, {size.known} of them labelled")
+        if processes.is_main:
+            _draw(world, size, seed=seed)
+        announce(2, f"train a detector on the {size.known} known classes")
+        schedule = shorten_schedule(settings.train, size.detector_steps)
+        _train(run, world / "labelled.json", None, [*own, *schedule])
+        announce(3, "discover: extract region features once, then train heads on them")
+        _discover(run, world / "unlabelled.json")
+        announce(4, f"for comparison, train it further with all {size.classes} classes labelled")
+        schedule = shorten_schedule(settings.train, size.ceiling_steps)
+        _train(ceiling, world / "oracle.json", run.path, [*own, *schedule])
+        announce(5, "measure on the validation images")
+        rows = _measure(run, ceiling, world / "val.json", seed=seed, processes=processes)
+        if rows is None:
+            return
+        announce(6, "write the report")
+        showcase = Showcase(world / "val.json", supervised=ceiling)
+        write_report(run, "main", out / "report.html", showcase=showcase)
+        _show(rows, out, size, seed=seed, seconds=time.monotonic() - began)
+
+
+def _draw(world: Path, size: DemoSize, *, seed: int) -> None:
     prepare_shapes(
         world,
-        num_classes=20,
-        num_known=8,
-        image_px=128,
-        num_labelled=1200,
-        num_unlabelled=1200,
-        num_val=300,
+        num_classes=size.classes,
+        num_known=size.known,
+        image_px=size.image_px,
+        num_labelled=size.labelled,
+        num_unlabelled=size.unlabelled,
+        num_val=size.val,
         imbalance=10.0,
         seed=seed,
     )
-    _announce(2, "train a detector on the 8 known classes")
-    _train(
-        run,
-        world / "labelled.json",
-        start_from=None,
-        overrides=[f"seed={seed}", f"train.steps={DETECTOR_STEPS}"],
-    )
-    _announce(3, "discover: extract region features once, then train heads on them")
-    _discover(run, world / "unlabelled.json")
-    _announce(4, "for comparison, train the same detector further with all 20 classes labelled")
-    _train(
-        ceiling,
-        world / "oracle.json",
-        start_from=run.path,
-        overrides=[f"seed={seed}", f"train.steps={CEILING_STEPS}", "train.warmup_steps=20"],
-    )
-    _announce(5, "measure on the validation images")
-    rows = _measure(run, ceiling, world / "val.json", seed=seed)
-    _announce(6, "write the report")
-    write_report(
-        run,
-        "main",
-        out / "report.html",
-        showcase=Showcase(world / "val.json", supervised=ceiling),
-    )
-    _show(rows, out, seed=seed, seconds=time.monotonic() - began)
 
 
 def _announce(number: int, what: str) -> None:
     console.print(f"[bold]{number}/6[/] {what}")
 
 
-def _train(
-    run: RunFolder, labelled: Path, *, start_from: Path | None, overrides: list[str]
-) -> None:
+def _train(run: RunFolder, labelled: Path, start_from: Path | None, overrides: list[str]) -> None:
     if run.exists:
         resume_training(run.path, [])
         return
@@ -140,58 +157,60 @@ def _discover(run: RunFolder, unlabelled: Path) -> None:
 
 
 @torch.inference_mode()
-def _measure(run: RunFolder, ceiling: RunFolder, val: Path, *, seed: int) -> list[_Row]:
-    """The lines of the table, in the order of the paper's."""
-    settings = resolve_settings(base=run.discovery("main").settings())
+def _measure(
+    run: RunFolder, ceiling: RunFolder, val: Path, *, seed: int, processes: Processes
+) -> list[_Row] | None:
+    """The lines of the table, in the order of the paper's; None but in the first process."""
+    settings = run.discovery("main").settings()
     num_clusters = settings.discover.heads[0]
     truth = load_dataset(val, None, shown=False)
     split = run.split()
-    with join_processes(settings.device) as processes:
-        detector = load_detector(run, settings, split)
-        heads = load_heads(run, detector, "main").eval()
-        torch.manual_seed(seed + 1)
-        random_heads = build_heads(detector, settings.discover).eval()
-        centroids = fit_centroids(
-            Bank(run.bank_dir), num_known=split.num_known, num_clusters=num_clusters, seed=seed
-        )
-        systems = [
-            System(
-                "kmeans",
-                centroids,
-                num_clusters,
-                by_objectness=settings.predict.score == "objectness",
-            ),
-            replace(systems_of(random_heads, settings)[0], name="random"),
-            *systems_of(heads, settings),
-        ]
-        folder = run.evaluation(val.stem, "main")
-        report = measure(
-            detector,
-            systems,
-            truth,
-            split,
-            frequencies=None,
-            folder=folder,
-            settings=settings,
-            processes=processes,
-        )
-        assert report is not None
-        report.save(folder.report_json, folder.report_md, title="the demo")
-        best = load_detector(ceiling, settings, ceiling.split())
-        folder = ceiling.evaluation(val.stem, None)
-        supervised = measure(
-            best,
-            [System("trained", classify_as_trained(best), None)],
-            truth,
-            ceiling.split(),
-            known_ids=split.known_ids(truth),
-            frequencies=None,
-            folder=folder,
-            settings=settings,
-            processes=processes,
-        )
-        assert supervised is not None
-        supervised.save(folder.report_json, folder.report_md, title="the fully supervised detector")
+    detector = load_detector(run, settings, split)
+    heads = load_heads(run, detector, "main").to(processes.device).eval()
+    torch.manual_seed(seed + 1)
+    random_heads = build_heads(detector, settings.discover).to(processes.device).eval()
+    centroids = fit_centroids(
+        Bank(run.bank_dir), num_known=split.num_known, num_clusters=num_clusters, seed=seed
+    )
+    systems = [
+        System(
+            "kmeans",
+            centroids,
+            num_clusters,
+            by_objectness=settings.predict.score == "objectness",
+        ),
+        replace(systems_of(random_heads, settings)[0], name="random"),
+        *systems_of(heads, settings),
+    ]
+    folder = run.evaluation(val.stem, "main")
+    report = measure(
+        detector,
+        systems,
+        truth,
+        split,
+        frequencies=None,
+        folder=folder,
+        settings=settings,
+        processes=processes,
+    )
+    best = load_detector(ceiling, settings, ceiling.split())
+    ceiling_folder = ceiling.evaluation(val.stem, None)
+    supervised = measure(
+        best,
+        [System("trained", classify_as_trained(best), None)],
+        truth,
+        ceiling.split(),
+        known_ids=split.known_ids(truth),
+        frequencies=None,
+        folder=ceiling_folder,
+        settings=settings,
+        processes=processes,
+    )
+    if report is None or supervised is None:
+        return None
+    report.save(folder.report_json, folder.report_md, title="the demo")
+    title = "the fully supervised detector"
+    supervised.save(ceiling_folder.report_json, ceiling_folder.report_md, title=title)
     return [
         _row("k-means on region features", report, "kmeans"),
         _row("RNCDL, random novel head", report, "random"),
@@ -215,15 +234,15 @@ def _row(name: str, report: Report, system: str) -> _Row:
     )
 
 
-def _show(rows: list[_Row], out: Path, *, seed: int, seconds: float) -> None:
+def _show(rows: list[_Row], out: Path, size: DemoSize, *, seed: int, seconds: float) -> None:
     cells = [row.cells() for row in rows]
     console.print(screen_table("AP in percent on the validation images", _HEADER, cells))
     packages = ", ".join(f"{name} {version}" for name, version in versions().items())
     text = (
         "# The demo\n\n"
-        f"Drawn world, seed {seed}: 20 classes, 8 known. AP in percent on the validation images, "
-        "clusters named by the `fixed` protocol. The fully supervised detector starts from the "
-        "demo's own and is trained further with all labels.\n\n"
+        f"Drawn world, seed {seed}: {size.classes} classes, {size.known} known. AP in percent on "
+        "the validation images, clusters named by the `fixed` protocol. The fully supervised "
+        "detector starts from the demo's own and is trained further with all labels.\n\n"
         + markdown_table(_HEADER, cells)
         + f"\nTook {seconds:.0f} s in all. {packages}.\n\n"
         "All numbers: [run/evaluations/val_main/report.md](run/evaluations/val_main/report.md)\n"

@@ -17,7 +17,7 @@ from rncdl.gallery.thumbnails import open_picture
 from rncdl.prediction import classify_as_trained, predict_images
 from rncdl.run_folder import RunFolder
 from rncdl.stages.loading import load_dataset, load_detector
-from rncdl.training.processes import join_processes
+from rncdl.training.processes import alone
 
 NUM_EXAMPLES = 12
 NUM_SHOWCASED = 6
@@ -115,13 +115,12 @@ def _draw(
 
 
 def _detect(one: ShownDetector, images: Sequence[ImageRecord], settings: Settings) -> Detections:
-    with join_processes(settings.device) as processes:
-        parts = predict_images(
-            one.detector,
-            images,
-            [Reading(one.classify, by_objectness=one.by_objectness)],
-            settings=settings,
-            processes=processes,
-            skipped=[],
-        )
-        return Detections.concatenate([part[0] for part in parts])
+    parts = predict_images(
+        one.detector,
+        images,
+        [Reading(one.classify, by_objectness=one.by_objectness)],
+        settings=settings,
+        processes=alone(settings.device),
+        skipped=[],
+    )
+    return Detections.concatenate([part[0] for part in parts])

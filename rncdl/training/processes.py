@@ -96,7 +96,7 @@ def choose_device(name: str) -> torch.device:
     """The device a user named; `auto` takes a GPU where there is one."""
     if name == "auto":
         if torch.cuda.is_available():
-            return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+            return torch.device("cuda", _own_gpu())
         return torch.device("cpu")
     try:
         device = torch.device(name)
@@ -109,15 +109,38 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def _own_gpu() -> int:
+    number, count = int(os.environ.get("LOCAL_RANK", 0)), torch.cuda.device_count()
+    if number >= count:
+        raise UserError(
+            f"Process {number} finds no GPU of its own, this machine has {count}; "
+            f"start at most {count} processes, or give device=cpu."
+        )
+    return number
+
+
+def alone(device_name: str) -> Processes:
+    """This process by itself, for work that is not shared."""
+    return Processes(rank=0, count=1, device=choose_device(device_name))
+
+
 @contextmanager
 def join_processes(device_name: str) -> Iterator[Processes]:
-    """This process's place among those that torchrun started; alone without torchrun."""
+    """This process's place among those started together; alone if it was started alone.
+
+    To join is to wait for all: what a process saw on the disk before, no other has changed since.
+    The stages of a longer job may join again, and share its connections.
+    """
     device = choose_device(device_name)
     count = int(os.environ.get("WORLD_SIZE", 1))
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if count == 1:
         yield Processes(rank=0, count=1, device=device)
+        return
+    if dist.is_initialized():
+        dist.barrier()
+        yield Processes(rank=dist.get_rank(), count=count, device=device)
         return
     backend = "nccl" if device.type == "cuda" else "gloo"
     # The main process may evaluate alone for long while the others wait.

@@ -6,6 +6,8 @@ from typing import Literal
 
 from torch.optim import Optimizer
 
+from rncdl.config import TrainSettings
+
 
 def rate_at(
     step: int,
@@ -35,3 +37,14 @@ def set_rate(optimizer: Optimizer, rate: float) -> None:
     """Give every parameter group of the optimiser that will be stepped this rate."""
     for group in optimizer.param_groups:
         group["lr"] = rate
+
+
+def shorten_schedule(train: TrainSettings, steps: int) -> Sequence[str]:
+    """Overrides that shrink the supervised phase's schedule to so many steps."""
+    factor = steps / train.steps
+    drops = [max(1, round(factor * step)) for step in train.drop_at]
+    return [
+        f"train.steps={steps}",
+        f"train.warmup_steps={round(factor * train.warmup_steps)}",
+        f"train.drop_at={drops}",
+    ]

@@ -1,8 +1,7 @@
 import pytest
 
-from rncdl.config import TrainSettings, resolve_settings
 from rncdl.errors import UserError
-from rncdl.stages.compare import method_names, shorten_schedule
+from rncdl.stages.compare import method_names
 from rncdl.stages.tables import parse_names, parse_numbers
 
 
@@ -37,9 +36,3 @@ def test_systems_are_listed_once_and_the_ceiling_last():
     assert len(set(names)) == len(names)
     assert {"kmeans-features", "rncdl-random-head", "rncdl"} < set(names)
     assert names[-1] == "fully-supervised"
-
-
-def test_a_shortened_schedule_keeps_its_proportions():
-    train = TrainSettings(steps=1000, warmup_steps=100, drop_at=(600, 900))
-    shorter = resolve_settings(overrides=shorten_schedule(train, 100)).train
-    assert (shorter.steps, shorter.warmup_steps, shorter.drop_at) == (100, 10, (60, 90))

@@ -3,7 +3,8 @@ import itertools
 import pytest
 import torch
 
-from rncdl.training.schedule import rate_at, set_rate
+from rncdl.config import TrainSettings, resolve_settings
+from rncdl.training.schedule import rate_at, set_rate, shorten_schedule
 
 
 def paper_rate(step: int) -> float:
@@ -51,3 +52,9 @@ def test_set_rate_reaches_every_group():
         weight.grad = torch.ones(1)
     optimizer.step()
     assert [w.item() for w in weights] == [-0.25, -0.25]
+
+
+def test_a_shortened_schedule_keeps_its_proportions():
+    train = TrainSettings(steps=1000, warmup_steps=100, drop_at=(600, 900))
+    shorter = resolve_settings(overrides=shorten_schedule(train, 100)).train
+    assert (shorter.steps, shorter.warmup_steps, shorter.drop_at) == (100, 10, (60, 90))
