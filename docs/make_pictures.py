@@ -110,7 +110,8 @@ def draw_predictions(
 ) -> Image.Image:
     """Truth, ceiling and discovery on some of the report's examples, evenly spread over them."""
     known = RunFolder(demo / "run").split().known
-    ours = shown_discovery(detector, heads, output_names(known, heads.num_clusters[0], assigned))
+    names = output_names(known, heads.num_clusters[0], assigned)
+    ours = shown_discovery(detector, heads, names, settings.predict)
     showcase = Showcase(demo / "world" / "val.json", supervised=RunFolder(demo / "ceiling"))
     examples = draw_showcase(ours, showcase, known, settings=settings)
     every = -(-len(examples) // NUM_EXAMPLES)

@@ -90,6 +90,8 @@ class DetectorSettings(_Settings):
     mask_head_width: Positive = 256
     mask_head_layers: Positive = 4
     mask_head_norm: bool = True
+    mask_loss_weight: Rate = 1.0
+    """In short trainings the masks lag behind the boxes; more than 1 lets them catch up."""
     masks: Literal["auto", "on", "off"] = "auto"
     """auto: a mask head is built when every annotation has a mask."""
 
@@ -137,6 +139,9 @@ class PredictSettings(_Settings):
     score: Literal["softmax", "foreground", "objectness"] = "softmax"
     """softmax: class probability. The others multiply it by how likely the region is an object:
     foreground by the known head's old background row, objectness by the RPN."""
+    known: Literal["discovered", "trained"] = "discovered"
+    """Who classifies the known classes after discovery: its heads (the paper), or the detector's
+    own classifier as it was trained, which has not forgotten the background (ours)."""
     min_score: Fraction = 1e-4
     nms: Fraction = 0.5
     """Per class."""

@@ -37,20 +37,38 @@ def classify_as_trained(detector: Detector) -> Classify:
     return partial(known_probabilities, detector)
 
 
-def classify_with_head(heads: DiscoveryHeads, head: int, *, score: str) -> Classify:
-    """K + N probabilities by one novel head; `foreground` weighs them by that of an object."""
+def known_classifier(detector: Detector, predict: PredictSettings) -> Classify | None:
+    """Who classifies the known classes in place of a discovery's heads; None: nobody."""
+    return classify_as_trained(detector) if predict.known == "trained" else None
+
+
+def classify_with_head(
+    heads: DiscoveryHeads, head: int, *, score: str, known: Classify | None = None
+) -> Classify:
+    """K + N probabilities by one novel head; `foreground` weighs them by that of an object.
+
+    `known`: classifies the known classes in place of the heads, in probabilities that leave the
+    background its own.
+    """
 
     def classify(features: Tensor) -> Tensor:
         probabilities = heads.probabilities(features.float(), head)
         if score == "foreground":
             probabilities = probabilities * heads.foreground(features.float())[:, None]
+        if known is not None:
+            clusters = probabilities[:, heads.num_known :]
+            probabilities = torch.cat([known(features), clusters], 1)
         return probabilities
 
     return classify
 
 
-def classify_known_only(heads: DiscoveryHeads, *, score: str) -> Classify:
-    """K probabilities that sum to one: the clusters are not asked."""
+def classify_known_only(
+    heads: DiscoveryHeads, *, score: str, known: Classify | None = None
+) -> Classify:
+    """K probabilities that sum to one, or those of `known`: the clusters are not asked."""
+    if known is not None:
+        return known
 
     def classify(features: Tensor) -> Tensor:
         probabilities = heads.known(features.float()).softmax(1)

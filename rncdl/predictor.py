@@ -15,7 +15,12 @@ from rncdl.data.transforms import resize_sample
 from rncdl.detector.inference import Reading
 from rncdl.detector.model import Detector
 from rncdl.errors import UserError
-from rncdl.prediction import classify_as_trained, classify_with_head, detect_samples
+from rncdl.prediction import (
+    classify_as_trained,
+    classify_with_head,
+    detect_samples,
+    known_classifier,
+)
 from rncdl.regions import Regions
 from rncdl.run_folder import RunFolder
 from rncdl.stages.loading import load_detector, load_heads
@@ -159,11 +164,14 @@ def load(
             f"{run}: head {head} was asked for, but discovery {discovery!r} has "
             f"{len(heads.num_clusters)}, counted from 0."
         )
-    score = settings.predict.score
+    score, known = settings.predict.score, known_classifier(detector, settings.predict)
     reading = Reading(
-        classify_with_head(heads, head, score=score), by_objectness=score == "objectness"
+        classify_with_head(heads, head, score=score, known=known),
+        by_objectness=score == "objectness",
     )
-    shown = Reading(classify_with_head(heads, head, score="foreground"), by_objectness=True)
+    shown = Reading(
+        classify_with_head(heads, head, score="foreground", known=known), by_objectness=True
+    )
     num_clusters = heads.num_clusters[head]
     return Predictor(detector, reading, shown, split.known, num_clusters, settings, discovery)
 

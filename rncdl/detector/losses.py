@@ -82,7 +82,8 @@ def supervised_losses(detector: Detector, samples: Sequence[Sample]) -> dict[str
         "class": class_loss,
     }
     if detector.mask_head is not None:
-        losses["mask"] = _mask_loss(detector, maps, regions=regions, samples=samples)
+        mask_loss = _mask_loss(detector, maps, regions=regions, samples=samples)
+        losses["mask"] = settings.mask_loss_weight * mask_loss
     return losses
 
 

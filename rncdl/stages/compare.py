@@ -131,7 +131,7 @@ class _Workshop:
         ground = self.ground
         torch.manual_seed(seed)
         heads = build_heads(ground.detector, ground.settings.discover)
-        systems = head_systems(heads, ground.settings, name=f"seed{seed}")
+        systems = head_systems(ground.detector, heads, ground.settings, name=f"seed{seed}")
         return Trained(ground.detector, ground.split, systems)
 
     def _discover(self, seed: int) -> Trained:

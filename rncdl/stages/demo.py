@@ -179,8 +179,8 @@ def _measure(
             num_clusters,
             by_objectness=settings.predict.score == "objectness",
         ),
-        replace(systems_of(random_heads, settings)[0], name="random"),
-        *systems_of(heads, settings),
+        replace(systems_of(detector, random_heads, settings)[0], name="random"),
+        *systems_of(detector, heads, settings),
     ]
     folder = run.evaluation(val.stem, "main")
     report = measure(

@@ -20,6 +20,7 @@ from rncdl.prediction import (
     classify_as_trained,
     classify_known_only,
     classify_with_head,
+    known_classifier,
     predict_images,
 )
 from rncdl.run_folder import RunFolder
@@ -63,7 +64,7 @@ def evaluate(
             systems = [System("trained", classify_as_trained(detector), None)]
         else:
             heads = load_heads(run, detector, name).to(processes.device).eval()
-            systems = systems_of(heads, settings)
+            systems = systems_of(detector, heads, settings)
         with torch.inference_mode():
             report = measure(
                 detector,
@@ -83,22 +84,25 @@ def evaluate(
     return report
 
 
-def systems_of(heads: DiscoveryHeads, settings: Settings) -> list[System]:
+def systems_of(detector: Detector, heads: DiscoveryHeads, settings: Settings) -> list[System]:
     """Each novel head alone, and the known classes alone."""
-    score = settings.predict.score
+    score, known = settings.predict.score, known_classifier(detector, settings.predict)
     by_objectness = score == "objectness"
     return [
         *(
             System(
                 f"head{h}",
-                classify_with_head(heads, h, score=score),
+                classify_with_head(heads, h, score=score, known=known),
                 num_clusters,
                 by_objectness=by_objectness,
             )
             for h, num_clusters in enumerate(heads.num_clusters)
         ),
         System(
-            "knownonly", classify_known_only(heads, score=score), None, by_objectness=by_objectness
+            "knownonly",
+            classify_known_only(heads, score=score, known=known),
+            None,
+            by_objectness=by_objectness,
         ),
     ]
 

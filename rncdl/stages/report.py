@@ -7,7 +7,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from rncdl.classes import cluster_name
-from rncdl.config import Settings, dump_settings, resolve_settings
+from rncdl.config import PredictSettings, Settings, dump_settings, resolve_settings
 from rncdl.data.viewed_images import Pool
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
@@ -40,7 +40,7 @@ from rncdl.gallery.report import (
 )
 from rncdl.gallery.summaries import ClusterSummaries, summarise_clusters
 from rncdl.gallery.thumbnails import cut_thumbnails, plan_thumbnails
-from rncdl.prediction import classify_with_head
+from rncdl.prediction import classify_with_head, known_classifier
 from rncdl.run_folder import RunFolder
 from rncdl.stages.discover import load_pool
 from rncdl.stages.examples import Showcase, ShownDetector, draw_examples, draw_showcase
@@ -90,7 +90,7 @@ def write_report(
         pictures = cut_thumbnails(pool.images, image_index, boxes_xyxy, side_px=plan.side_px)
         cards = cluster_cards(summaries, pictures, known=split.known, assigned=assigned)
     names = output_names(split.known, num_clusters, assigned)
-    ours = shown_discovery(detector, heads, names)
+    ours = shown_discovery(detector, heads, names, settings.predict)
     drawn: list[Example] = []
     if showcase is not None:
         drawn = draw_showcase(ours, showcase, split.known, settings=settings)
@@ -183,10 +183,11 @@ def output_names(
 
 
 def shown_discovery(
-    detector: Detector, heads: DiscoveryHeads, names: Sequence[str]
+    detector: Detector, heads: DiscoveryHeads, names: Sequence[str], predict: PredictSettings
 ) -> ShownDetector:
     """How a discovery's detections are drawn: weighed by all that tells objects from the rest."""
-    classify = classify_with_head(heads, 0, score="foreground")
+    known = known_classifier(detector, predict)
+    classify = classify_with_head(heads, 0, score="foreground", known=known)
     return ShownDetector("RNCDL", detector, classify, names, by_objectness=True)
 
 

@@ -173,6 +173,19 @@ def test_annotations_without_masks_teach_boxes_only(tiny_settings: DetectorSetti
     assert "mask" not in supervised_losses(Detector(tiny_settings, 3, masks=False), [sample])
 
 
+def test_the_mask_loss_alone_is_weighed(tiny_settings: DetectorSettings) -> None:
+    sample = rectangle_sample([[8, 8, 40, 48]], [1])
+    found = []
+    for weight in (1.0, 3.0):
+        torch.manual_seed(0)
+        settings = tiny_settings.model_copy(update={"mask_loss_weight": weight})
+        found.append(supervised_losses(Detector(settings, 3, masks=True), [sample]))
+    plain, weighed = found
+    for name in NAMES:
+        factor = 3 if name == "mask" else 1
+        torch.testing.assert_close(weighed[name], factor * plain[name])
+
+
 def test_a_small_detector_learns_an_image_by_heart(tiny_settings: DetectorSettings) -> None:
     torch.manual_seed(0)
     sample = rectangle_sample([[8, 8, 40, 48]], [1])

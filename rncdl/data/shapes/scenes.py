@@ -10,7 +10,7 @@ from rncdl.data.shapes.backdrops import draw_backdrop, draw_ribbon, print_grain
 from rncdl.data.shapes.catalogue import ObjectClass
 from rncdl.data.shapes.objects import Sprite, draw_object
 
-MIN_SIDE = 0.23
+MIN_SIDE = 0.27
 MAX_SIDE = 0.6
 """Longer side of an object, as shares of the image side."""
 

@@ -46,7 +46,7 @@ SILHOUETTES: dict[str, Silhouette] = {
     "heart": heart(),
     "leaf": lens(-1, 0.62, 0.52) + ribbon([(0, 0.5), (0.03, 0.75), (0.1, 1.0)], 0.12),
     "gear": gear(8, 0.36),
-    "crescent": ellipse(0, 0, 0.95) + cut(ellipse(0.42, -0.1, 0.78)),
+    "crescent": ellipse(0, 0, 0.95) + cut(ellipse(0.62, -0.12, 0.62)),
     "house": polygon((-1, -0.1), (0, -0.95), (1, -0.1))
     + box(-0.75, -0.15, 0.75, 0.9)
     + box(0.4, -0.95, 0.65, -0.3)
@@ -57,8 +57,8 @@ SILHOUETTES: dict[str, Silhouette] = {
     "umbrella": ellipse(0, 0.05, 0.98)
     + cut(box(-1, 0.05, 1, 1.1))
     + cut(mirrored(ellipse(0.66, 0.08, 0.3, 0.16)) + ellipse(0, 0.08, 0.3, 0.16))
-    + box(-0.08, -0.1, 0.08, 0.75)
-    + arc(0.2, 0.72, 0.2, from_deg=90, to_deg=270, width=0.16),
+    + box(-0.12, -0.1, 0.12, 0.75)
+    + arc(0.2, 0.72, 0.2, from_deg=90, to_deg=270, width=0.24),
     "ring": ellipse(0, 0, 0.95) + cut(ellipse(0, 0, 0.5)),
     "crown": polygon(
         (-0.85, 0.7), (-1, -0.6), (-0.5, 0.05), (0, -0.85), (0.5, 0.05), (1, -0.6), (0.85, 0.7)

@@ -27,7 +27,7 @@ from rncdl.data.shapes.catalogue import (
 from rncdl.data.shapes.scenes import draw_scene
 from rncdl.errors import UserError
 
-_DRAWING_VERSION = 1
+_DRAWING_VERSION = 2
 """Goes up whenever the same settings give other bytes."""
 _MIN_OBJECTS, _MAX_OBJECTS = 2, 6
 _FINISHED, _UNFINISHED = "world.json", "world.unfinished"
