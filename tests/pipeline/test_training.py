@@ -67,10 +67,15 @@ def test_a_killed_run_resumes_bit_for_bit(world: Path, trained: Path, tmp_path: 
     assert steps == [2, 4, 6]
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_a_polite_signal_saves_and_leaves(world: Path, tmp_path: Path, how: signal.Signals):
+@pytest.mark.parametrize(
+    ("how", "processes"), [(signal.SIGTERM, 1), (signal.SIGINT, 1), (signal.SIGINT, 2)]
+)
+def test_a_polite_signal_saves_and_leaves(
+    world: Path, tmp_path: Path, how: signal.Signals, processes: int
+):
     run = tmp_path / "stopped"
-    code = stop_after_checkpoint(run, begin(world, run, "train.steps=100000"), how)
+    words = ["--processes", processes, *begin(world, run, "train.steps=100000")]
+    code = stop_after_checkpoint(run, words, how)
     assert code == 128 + how
     newest = load_checkpoint(list_checkpoints(run / "train" / "checkpoints")[-1])
     assert newest["step"] >= 2
