@@ -34,8 +34,9 @@ def has_lost_another(error: RuntimeError) -> bool:
 def run_in_processes(count: int, arguments: Sequence[str]) -> int:
     """Run `rncdl arguments` in `count` processes that share the work, and wait for them.
 
-    Returns 0, or the exit code of the first that failed. The first process talks; what another
-    one says is shown only where it is the one that failed. Signals are passed on to all.
+    Returns 0, or the exit code of the one that failed: 128 plus the signal where one ended it. The
+    first process talks; what another one says is shown only where it is the one that failed.
+    Signals are passed on to all.
     """
     environment = {
         # The cores are shared out evenly.
@@ -57,7 +58,11 @@ def run_in_processes(count: int, arguments: Sequence[str]) -> int:
             return 0
         if culprit > 0:
             sys.stderr.write(said[culprit].read_text("utf-8", errors="replace"))
-        return processes[culprit].returncode
+        code = processes[culprit].returncode
+        if code < 0:
+            name = signal.Signals(-code).name
+            sys.stderr.write(f"Process {culprit} of {count} was ended by {name}.\n")
+        return code if code > 0 else 128 - code
 
 
 def _start(

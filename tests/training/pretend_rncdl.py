@@ -17,6 +17,10 @@ elif words[0] == "fail":
         sys.stderr.write(f"process {rank} found a broken image\n")
         sys.exit(7)
     time.sleep(60)
+elif words[0] == "die":
+    if words[1] == rank:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
 elif words[0] == "lose":
     if words[1] == rank:
         sys.stderr.write(f"process {rank} found a broken image\n")

@@ -52,6 +52,12 @@ def test_one_that_goes_because_another_has_gone_is_not_to_blame(capfd):
     assert capfd.readouterr().err == "process 0 lost another\nprocess 1 found a broken image\n"
 
 
+def test_one_that_was_killed_is_named(capfd, monkeypatch):
+    monkeypatch.setattr(launching, "_GRACE_S", 0.2)
+    assert run_in_processes(2, ["die", "1"]) == 128 + signal.SIGKILL
+    assert "Process 1 of 2 was ended by SIGKILL." in capfd.readouterr().err
+
+
 def test_what_all_say_is_shown_once(capfd):
     assert run_in_processes(2, ["fail", "all"]) == 7
     assert capfd.readouterr().err.count("found a broken image") == 1
