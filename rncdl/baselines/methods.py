@@ -1,11 +1,11 @@
 """Every baseline by name: what it may look at, and the classifier it comes to."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rncdl.baselines.centroids import CentroidClassifier, fit_centroids, soften
 from rncdl.baselines.crop_centroids import fit_crop_centroids, train_known_classes
@@ -17,6 +17,7 @@ from rncdl.baselines.prototypes import fit_prototypes
 from rncdl.baselines.uno import UnoHeads, train_uno
 from rncdl.baselines.weng import CropEmbedding, draw_triplets, find_regions, train_embedding
 from rncdl.config import Settings
+from rncdl.data.samples import Sample
 from rncdl.data.viewed_images import Pool
 from rncdl.detector.inference import Classify, RegionClassifier
 from rncdl.detector.model import Detector
@@ -38,6 +39,8 @@ class Material:
     """N"""
     settings: Settings
     seed: int
+    found_regions: dict[int, Tensor] = field(default_factory=dict, repr=False)
+    """Weng et al.'s regions of each pool image: the same for every seed, so worth sharing"""
 
     @property
     def num_known(self) -> int:
@@ -91,9 +94,22 @@ def _weng(material: Material) -> RegionClassifier:
         hyperbolic=baselines.weng_hyperbolic,
     )
     centroids = fit_crop_centroids(
-        embedding, images, partial(find_regions, images), num_clusters=material.num_clusters
+        embedding,
+        images,
+        partial(_find_regions_once, material.found_regions, images),
+        num_clusters=material.num_clusters,
     )
     return CropClassifier(embedding, centroids, baselines.crop_px)
+
+
+def _find_regions_once(
+    found: dict[int, Tensor], images: PoolImages, samples: Sequence[Sample]
+) -> list[Tensor]:
+    missing = [sample for sample in samples if sample.image_index not in found]
+    if missing:
+        boxes = find_regions(images, missing)
+        found.update(zip((sample.image_index for sample in missing), boxes, strict=True))
+    return [found[sample.image_index] for sample in samples]
 
 
 def _orca(material: Material) -> RegionClassifier:

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from rncdl.baselines.methods import METHODS, Material
 from rncdl.baselines.published import CEILING_KEY, COMPARED, RANDOM_HEAD_KEY, RNCDL_KEY, SOURCE
@@ -100,6 +101,7 @@ class _Workshop:
 
     def __init__(self, ground: Ground) -> None:
         self.ground = ground
+        self._found_regions: dict[int, Tensor] = {}
         self.train: Mapping[str, Callable[[int], Trained]] = {
             **{key: partial(self._train_baseline, key) for key in METHODS},
             RANDOM_HEAD_KEY: self._attach_random_head,
@@ -117,6 +119,7 @@ class _Workshop:
             num_clusters=num_clusters,
             settings=ground.settings,
             seed=seed,
+            found_regions=self._found_regions,
         )
         system = System(
             f"seed{seed}",

@@ -1,5 +1,6 @@
 """Each method on four colours: what it returns, and that it tells the colours apart."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,13 @@ def test_the_same_seed_gives_the_same_classifier(name: str, tmp_path: Path):
     assert first.shape == (4, 8, 5)
     assert first.isfinite().all()
     assert torch.equal(first, second)
+
+
+def test_the_regions_of_weng_are_found_once_for_all_seeds(tmp_path: Path, monkeypatch):
+    material = quick_material(tmp_path)
+    METHODS["weng"](material)
+    monkeypatch.delattr("rncdl.baselines.methods.find_regions")
+    METHODS["weng"](replace(material, seed=1))
 
 
 def test_hard_methods_have_confidence_one(tmp_path: Path):
