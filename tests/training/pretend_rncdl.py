@@ -28,7 +28,7 @@ elif words[0] == "lose":
     sys.stderr.write(f"process {rank} lost another\n")
     sys.exit(3)
 elif words[0] == "wait":
-    stopped = []
+    stopped: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: stopped.append(number))
     Path(words[1], f"ready{rank}").touch()
