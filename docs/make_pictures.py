@@ -2,11 +2,11 @@
 
     python docs/make_pictures.py demo --out docs/images
 
-writes `clusters.jpg`, the clusters that come first in the report's gallery, each with its most
-typical regions (one an image), its name, and the class that evaluation gave it with its share of
-the annotated boxes that the cluster took; and `predictions.jpg`, the truth, the fully supervised
-detector and the discovery side by side on images spread evenly over the validation set. Nothing is
-picked by hand.
+writes `scenes.jpg`, the first validation images; `clusters.jpg`, the clusters that come first in
+the report's gallery, each with its most typical regions (one an image), its name, and the class
+that evaluation gave it with its share of the annotated boxes that the cluster took; and
+`predictions.jpg`, the truth, the fully supervised detector and the discovery side by side on
+images spread evenly over the validation set. Nothing is picked by hand.
 """
 
 import argparse
@@ -29,9 +29,11 @@ from rncdl.gallery.thumbnails import cut_thumbnails, join_strip
 from rncdl.run_folder import RunFolder
 from rncdl.stages.discover import load_pool
 from rncdl.stages.examples import Showcase, draw_showcase
-from rncdl.stages.loading import load_detector, load_heads
+from rncdl.stages.loading import load_dataset, load_detector, load_heads
 from rncdl.stages.report import output_names, shown_discovery
 
+NUM_SCENES = (6, 2)
+SCENE_PX = 192
 NUM_CLUSTERS = 8
 NUM_REGIONS = 6
 NUM_COLUMNS = 2
@@ -45,7 +47,7 @@ INK, SOFT, RED, PAPER = (29, 35, 39), (91, 101, 108), (199, 54, 44), (255, 255, 
 
 
 def main() -> None:
-    """Write both pictures."""
+    """Write the pictures."""
     parser = argparse.ArgumentParser(description="The pictures of README, from a demo's output.")
     parser.add_argument("demo", type=Path, help="the output folder of `rncdl demo`")
     parser.add_argument("--out", type=Path, default=Path("docs/images"), help="where they go")
@@ -63,6 +65,7 @@ def make_pictures(demo: Path, out: Path, *, name: str = "main") -> list[Path]:
     folder = run.evaluation("val", name)
     assigned = read_assigned(folder.assignment("head0_fixed"), folder.confusion("head0"))
     pictures = {
+        "scenes.jpg": draw_scenes(demo / "world" / "val.json"),
         "clusters.jpg": draw_clusters(run, name, heads, assigned, settings=settings),
         "predictions.jpg": draw_predictions(demo, detector, heads, assigned, settings=settings),
     }
@@ -71,6 +74,14 @@ def make_pictures(demo: Path, out: Path, *, name: str = "main") -> list[Path]:
         picture.save(out / file_name, quality=QUALITY)
         print(f"{out / file_name}: {picture.width} x {picture.height} px")
     return [out / file_name for file_name in pictures]
+
+
+def draw_scenes(val: Path) -> Image.Image:
+    """The first images of a dataset, as they are."""
+    images = load_dataset(val, None, shown=False).images[: NUM_SCENES[0] * NUM_SCENES[1]]
+    side = (SCENE_PX, SCENE_PX)
+    tiles = [Image.open(image.path).convert("RGB").resize(side) for image in images]
+    return _stack(tiles, num_columns=NUM_SCENES[0])
 
 
 def draw_clusters(

@@ -107,7 +107,7 @@ def test_the_pictures_of_the_readme_are_made(evaluated: Path, world: Path, tmp_p
     out = tmp_path / "images"
     script = runpy.run_path(str(REPOSITORY / "docs" / "make_pictures.py"))
     written = script["make_pictures"](demo, out)
-    assert [path.name for path in written] == ["clusters.jpg", "predictions.jpg"]
+    assert [path.name for path in written] == ["scenes.jpg", "clusters.jpg", "predictions.jpg"]
     for path in written:
         pixels = np.asarray(Image.open(path).convert("L"), dtype=float)
         assert pixels.shape[1] > 1000
