@@ -26,6 +26,7 @@ from rncdl.gallery.findings import AssignedRow, read_assigned
 from rncdl.gallery.report import exemplar_regions
 from rncdl.gallery.summaries import summarise_clusters
 from rncdl.gallery.thumbnails import cut_thumbnails, join_strip
+from rncdl.prediction import known_classifier
 from rncdl.run_folder import RunFolder
 from rncdl.stages.discover import load_pool
 from rncdl.stages.examples import Showcase, draw_showcase
@@ -66,7 +67,7 @@ def make_pictures(demo: Path, out: Path, *, name: str = "main") -> list[Path]:
     assigned = read_assigned(folder.assignment("head0_fixed"), folder.confusion("head0"))
     pictures = {
         "scenes.jpg": draw_scenes(demo / "world" / "val.json"),
-        "clusters.jpg": draw_clusters(run, name, heads, assigned, settings=settings),
+        "clusters.jpg": draw_clusters(run, name, detector, heads, assigned, settings=settings),
         "predictions.jpg": draw_predictions(demo, detector, heads, assigned, settings=settings),
     }
     out.mkdir(parents=True, exist_ok=True)
@@ -87,6 +88,7 @@ def draw_scenes(val: Path) -> Image.Image:
 def draw_clusters(
     run: RunFolder,
     name: str,
+    detector: Detector,
     heads: DiscoveryHeads,
     assigned: Sequence[AssignedRow],
     *,
@@ -97,7 +99,12 @@ def draw_clusters(
     if inputs is None:
         raise SystemExit(f"{run.path}: discovery {name} did not note its images.")
     bank = Bank(run.bank_dir)
-    summaries = summarise_clusters(bank, heads, exemplars={"typical": NUM_REGIONS})
+    summaries = summarise_clusters(
+        bank,
+        heads,
+        exemplars={"typical": NUM_REGIONS},
+        known=known_classifier(detector, settings.predict),
+    )
     pool = load_pool(run, inputs, settings=settings, shown=False)
     image_index, boxes_xyxy = exemplar_regions(summaries, bank)
     ends = np.cumsum([len(of_cluster) for of_cluster in summaries.exemplars])

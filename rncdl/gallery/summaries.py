@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from rncdl.detector.inference import Classify
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.gallery.exemplars import Candidates, Exemplar, ExemplarSearch, Kind
@@ -16,6 +17,8 @@ from rncdl.training.progress import ProgressLine
 BLOCK_REGIONS = 4096
 """Regions that are looked at together."""
 NUM_NEAREST = 3
+_FEW_IMAGES = 10
+"""A cluster found in so many images promises half of what one found everywhere does."""
 _BACKGROUND_BELOW = 0.5
 """A region that the detector as trained gives less than this of being a known class, any of
 them, looks like background to it."""
@@ -51,11 +54,13 @@ class ClusterSummaries:
         """(N,) the larger, the more a cluster seems to be a class that nobody labelled.
 
         Its regions are alike, neither known classes nor background, and lie on each other:
-        proposals heap up on whole objects, and fall singly between them.
+        proposals heap up on whole objects, and fall singly between them. And it was met in more
+        than a few images.
         """
         regions_per_image = self.sizes / np.maximum(1, self.num_images)
         is_new = (1 - self.known_likeness) * (1 - self.background_share)
-        return self.coherence * is_new * regions_per_image
+        is_common = self.num_images / (self.num_images + _FEW_IMAGES)
+        return self.coherence * is_new * regions_per_image * is_common
 
 
 @dataclass(frozen=True)
@@ -84,13 +89,16 @@ def summarise_clusters(
     *,
     head: int = 0,
     exemplars: Mapping[Kind, int],
+    known: Classify | None = None,
     seed: int = 0,
     shown: bool = False,
 ) -> ClusterSummaries:
     """All clusters of a head, from one pass over the first view of every region in the bank.
 
     exemplars: how many regions of each kind are wanted for a cluster, in the order in which a
-    region is claimed. Memory does not grow with the bank.
+    region is claimed. `known`: classifies the known classes in place of the heads, so that a
+    cluster holds only what the detector did not take for one of them. Memory does not grow with
+    the bank.
     """
     heads = heads.eval()
     num_known, num_clusters = heads.num_known, heads.num_clusters[head]
@@ -100,7 +108,9 @@ def summarise_clusters(
     num_regions = int(bank.counts().clip(min=0).sum())
     with ProgressLine("summarise", num_regions, unit="regions", shown=shown) as progress:
         for image_index, regions, features in _blocks(bank):
-            block = _look(heads, head, features, image_index=image_index, regions=regions)
+            block = _look(
+                heads, head, features, known=known, image_index=image_index, regions=regions
+            )
             totals.add(block)
             _show_candidates(search, block, num_known=num_known, random=random)
             progress.advance(len(features))
@@ -128,15 +138,17 @@ def _look(
     head: int,
     features: Tensor,
     *,
+    known: Classify | None,
     image_index: np.ndarray,
     regions: np.ndarray,
 ) -> _Block:
     novel = heads.novel[head]
     embeddings = novel.projection(features)
-    known = heads.known(features)
-    logits = torch.cat([known, novel.classify(embeddings)], 1)
-    best, outputs = logits.topk(min(2, logits.shape[1]), 1)
-    probabilities = (best - logits.logsumexp(1, keepdim=True)).exp()
+    known_logits = heads.known(features)
+    probabilities = torch.cat([known_logits, novel.classify(embeddings)], 1).softmax(1)
+    if known is not None:
+        probabilities[:, : heads.num_known] = known(features)
+    best, outputs = probabilities.topk(min(2, probabilities.shape[1]), 1)
     embeddings = functional.normalize(embeddings)
     prototypes = functional.normalize(novel.prototypes)
     of_cluster = prototypes[(outputs[:, 0] - heads.num_known).clamp(min=0)]
@@ -144,11 +156,11 @@ def _look(
         image_index=image_index,
         regions=regions,
         outputs=outputs[:, 0],
-        confidence=probabilities[:, 0],
-        margin=probabilities[:, 0] - probabilities[:, -1],
+        confidence=best[:, 0],
+        margin=best[:, 0] - best[:, -1],
         embeddings=embeddings,
         typicality=(embeddings * of_cluster).sum(1),
-        as_trained=known.softmax(1) * heads.foreground(features)[:, None],
+        as_trained=known_logits.softmax(1) * heads.foreground(features)[:, None],
     )
 
 

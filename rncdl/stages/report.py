@@ -85,7 +85,10 @@ def write_report(
     summaries, cards = None, []
     if pool is not None and bank is not None:
         plan = plan_thumbnails(num_clusters)
-        summaries = summarise_clusters(bank, heads, exemplars=plan.per_kind, shown=True)
+        known = known_classifier(detector, settings.predict)
+        summaries = summarise_clusters(
+            bank, heads, exemplars=plan.per_kind, known=known, shown=True
+        )
         image_index, boxes_xyxy = exemplar_regions(summaries, bank)
         pictures = cut_thumbnails(pool.images, image_index, boxes_xyxy, side_px=plan.side_px)
         cards = cluster_cards(summaries, pictures, known=split.known, assigned=assigned)

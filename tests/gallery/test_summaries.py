@@ -47,6 +47,21 @@ def everything(bank: Bank, heads: DiscoveryHeads) -> dict[str, np.ndarray]:
     }
 
 
+def test_what_another_takes_for_known_is_in_no_cluster(bank: Bank, heads: DiscoveryHeads):
+    def takes_the_first_half(features: torch.Tensor) -> torch.Tensor:
+        certain = torch.zeros(len(features), heads.num_known)
+        certain[features[:, 0] > 0, 0] = 2.0
+        return certain
+
+    found = summarise_clusters(bank, heads, exemplars=WANTED, known=takes_the_first_half)
+    counts = bank.counts()
+    rows = [bank.read(i, 0, count=int(counts[i])) for i in range(len(counts)) if counts[i] > 0]
+    taken = int((torch.cat(rows)[:, 0] > 0).sum())
+    assert 0 < taken < sum(map(len, rows))
+    assert found.known_sizes[0] == taken
+    assert found.known_sizes.sum() + found.sizes.sum() == sum(map(len, rows))
+
+
 def test_an_empty_bank_has_empty_clusters(tmp_path: Path, heads: DiscoveryHeads):
     Bank.create(tmp_path / "empty", BankShape(3, 1, 2, 4, 1, 6), {})
     found = summarise_clusters(Bank(tmp_path / "empty"), heads, exemplars=WANTED)
@@ -139,19 +154,19 @@ def test_doubtful_regions_lead_by_the_least(bank: Bank, heads: DiscoveryHeads):
 
 
 def test_what_is_new_and_heaps_up_on_objects_promises_most():
-    """Clusters that differ from the first in one column each, and an empty one."""
+    """Clusters that differ from the first in one column each, a rare one, and an empty one."""
     found = ClusterSummaries(
         known_sizes=np.zeros(1, dtype=np.int64),
-        sizes=np.array([40, 40, 40, 40, 40, 0]),
-        num_images=np.array([10, 20, 10, 10, 10, 0]),
-        confidence=np.full(6, 0.5),
-        coherence=np.array([0.8, 0.8, 0.7, 0.8, 0.8, 0.0]),
-        background_share=np.array([0.1, 0.1, 0.1, 0.2, 0.1, 0.0]),
-        nearest_known=np.zeros(6, dtype=np.int64),
-        known_likeness=np.array([0.1, 0.1, 0.1, 0.1, 0.2, 0.0]),
-        nearest_clusters=np.zeros((6, 1), dtype=np.int64),
-        exemplars=[[]] * 6,
+        sizes=np.array([40, 40, 40, 40, 40, 4, 0]),
+        num_images=np.array([10, 20, 10, 10, 10, 1, 0]),
+        confidence=np.full(7, 0.5),
+        coherence=np.array([0.8, 0.8, 0.7, 0.8, 0.8, 0.8, 0.0]),
+        background_share=np.array([0.1, 0.1, 0.1, 0.2, 0.1, 0.1, 0.0]),
+        nearest_known=np.zeros(7, dtype=np.int64),
+        known_likeness=np.array([0.1, 0.1, 0.1, 0.1, 0.2, 0.1, 0.0]),
+        nearest_clusters=np.zeros((7, 1), dtype=np.int64),
+        exemplars=[[]] * 7,
     )
-    assert found.promise[0] == pytest.approx(0.8 * 0.9 * 0.9 * 4)
+    assert found.promise[0] == pytest.approx(0.8 * 0.9 * 0.9 * 4 * 10 / 20)
     assert (found.promise[1:] < found.promise[0]).all()
-    assert found.promise[5] == 0
+    assert found.promise[6] == 0
