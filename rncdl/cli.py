@@ -69,8 +69,12 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+SHARED_COMMANDS = ("train", "discover", "evaluate", "predict", "compare", "ablate", "demo")
+
+
 @app.callback()
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
@@ -81,12 +85,16 @@ def _root(
             "--processes",
             "-p",
             min=1,
-            help="Share the work of the command among so many processes on this machine: "
-            "one for each GPU, or for each core of a small CPU.",
+            help="Share the work among so many processes on this machine, one for each GPU or for "
+            f"each core of a small CPU: {', '.join(SHARED_COMMANDS)}.",
         ),
     ] = 1,
 ) -> None:
     """Train a detector on the classes you labelled; discover and detect those you did not."""
+    if processes > 1 and context.invoked_subcommand not in SHARED_COMMANDS:
+        raise typer.BadParameter(
+            f"{context.invoked_subcommand} is not shared; use it without --processes"
+        )
     _share_work(processes)
 
 

@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from rncdl.config import PredictSettings, Settings
 from rncdl.data.batches import EvaluationBatches
@@ -66,12 +67,13 @@ def classify_with_head(
 def classify_known_only(
     heads: DiscoveryHeads, *, score: str, known: Classify | None = None
 ) -> Classify:
-    """K probabilities that sum to one, or those of `known`: the clusters are not asked."""
-    if known is not None:
-        return known
+    """K probabilities that sum to one, by the heads or by `known`: the clusters are not asked."""
 
     def classify(features: Tensor) -> Tensor:
-        probabilities = heads.known(features.float()).softmax(1)
+        if known is None:
+            probabilities = heads.known(features.float()).softmax(1)
+        else:
+            probabilities = functional.normalize(known(features), p=1)
         if score == "foreground":
             probabilities = probabilities * heads.foreground(features.float())[:, None]
         return probabilities

@@ -15,13 +15,13 @@ from rncdl.evaluation.comparison import Comparison, Line
 from rncdl.prediction import classify_as_trained
 from rncdl.run_folder import RunFolder
 from rncdl.stages.discover import needs_online
+from rncdl.stages.evaluate import head_systems
 from rncdl.stages.loading import build_heads, load_detector
 from rncdl.stages.measure import System
 from rncdl.stages.rows import (
     Contender,
     Ground,
     Trained,
-    head_systems,
     run_contenders,
     train_discovery,
 )
@@ -134,7 +134,9 @@ class _Workshop:
         ground = self.ground
         torch.manual_seed(seed)
         heads = build_heads(ground.detector, ground.settings.discover)
-        systems = head_systems(ground.detector, heads, ground.settings, name=f"seed{seed}")
+        systems = head_systems(
+            ground.detector, heads.eval(), ground.settings, prefix=f"seed{seed}_"
+        )
         return Trained(ground.detector, ground.split, systems)
 
     def _discover(self, seed: int) -> Trained:

@@ -77,8 +77,8 @@ def run_demo(out: Path, *, seed: int, size: DemoSize) -> None:
     began = time.monotonic()
     world, run = out / "world", RunFolder(out / "run")
     ceiling = RunFolder(out / "ceiling")
-    settings = resolve_settings(PRESET, [f"seed={seed}", *size.overrides])
     own = [f"seed={seed}", *size.overrides]
+    settings = resolve_settings(PRESET, own)
     with join_processes(settings.device) as processes:
         announce = _announce if processes.is_main else lambda *_: None
         announce(1, f"draw a world: {size.classes} classes, {size.known} of them labelled")
@@ -170,7 +170,11 @@ def _measure(
     torch.manual_seed(seed + 1)
     random_heads = build_heads(detector, settings.discover).to(processes.device).eval()
     centroids = fit_centroids(
-        Bank(run.bank_dir), num_known=split.num_known, num_clusters=num_clusters, seed=seed
+        Bank(run.bank_dir),
+        num_known=split.num_known,
+        num_clusters=num_clusters,
+        seed=seed,
+        device=processes.device,
     )
     systems = [
         System(

@@ -87,23 +87,28 @@ def evaluate(
 def systems_of(detector: Detector, heads: DiscoveryHeads, settings: Settings) -> list[System]:
     """Each novel head alone, and the known classes alone."""
     score, known = settings.predict.score, known_classifier(detector, settings.predict)
-    by_objectness = score == "objectness"
+    known_only = System(
+        "knownonly",
+        classify_known_only(heads, score=score, known=known),
+        None,
+        by_objectness=score == "objectness",
+    )
+    return [*head_systems(detector, heads, settings), known_only]
+
+
+def head_systems(
+    detector: Detector, heads: DiscoveryHeads, settings: Settings, *, prefix: str = ""
+) -> list[System]:
+    """Each novel head as a system of its own, named `prefix` and its number."""
+    score, known = settings.predict.score, known_classifier(detector, settings.predict)
     return [
-        *(
-            System(
-                f"head{h}",
-                classify_with_head(heads, h, score=score, known=known),
-                num_clusters,
-                by_objectness=by_objectness,
-            )
-            for h, num_clusters in enumerate(heads.num_clusters)
-        ),
         System(
-            "knownonly",
-            classify_known_only(heads, score=score, known=known),
-            None,
-            by_objectness=by_objectness,
-        ),
+            f"{prefix}head{head}",
+            classify_with_head(heads, head, score=score, known=known),
+            num_clusters,
+            by_objectness=score == "objectness",
+        )
+        for head, num_clusters in enumerate(heads.num_clusters)
     ]
 
 

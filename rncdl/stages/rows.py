@@ -19,9 +19,9 @@ from rncdl.discovery.filling import bank_origin, open_bank
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.discovery.training import Diverged
 from rncdl.evaluation.outcomes import Outcome, numbers_of
-from rncdl.prediction import classify_with_head, known_classifier
 from rncdl.run_folder import RunFolder
 from rncdl.stages.discover import starting_detector, train_from_bank, train_online
+from rncdl.stages.evaluate import head_systems
 from rncdl.stages.measure import System, measure
 from rncdl.table_folder import TableFolder
 from rncdl.training.interruption import Interrupted
@@ -187,25 +187,8 @@ def train_discovery(ground: Ground, key: str, settings: Settings, *, bank: Bank 
         )
     records = read_journal(folder.journal)
     problem = find_problem(heads, records[-1]) if records else None
-    systems = head_systems(detector, heads, settings, name=f"seed{settings.seed}")
+    systems = head_systems(detector, heads.eval(), settings, prefix=f"seed{settings.seed}_")
     return Trained(detector, ground.split, systems, problem)
-
-
-def head_systems(
-    detector: Detector, heads: DiscoveryHeads, settings: Settings, *, name: str
-) -> list[System]:
-    """Each novel head as a system of its own."""
-    heads.eval()
-    score, known = settings.predict.score, known_classifier(detector, settings.predict)
-    return [
-        System(
-            f"{name}_head{head}",
-            classify_with_head(heads, head, score=score, known=known),
-            num_clusters,
-            by_objectness=score == "objectness",
-        )
-        for head, num_clusters in enumerate(heads.num_clusters)
-    ]
 
 
 def find_problem(heads: DiscoveryHeads, figures: dict[str, float]) -> str | None:

@@ -74,8 +74,10 @@ def test_the_same_seed_gives_the_same_classifier(name: str, tmp_path: Path):
 def test_the_regions_of_weng_are_found_once_for_all_seeds(tmp_path: Path, monkeypatch):
     material = quick_material(tmp_path)
     METHODS["weng"](material)
+    assert len(material.found_regions) == len(material.pool)
     monkeypatch.delattr("rncdl.baselines.methods.find_regions")
-    METHODS["weng"](replace(material, seed=1))
+    again = METHODS["weng"](replace(material, seed=1))
+    assert scores_of_colours(again, material).isfinite().all()
 
 
 def test_hard_methods_have_confidence_one(tmp_path: Path):
