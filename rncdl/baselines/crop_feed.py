@@ -6,8 +6,8 @@ from torch import Generator, Tensor
 
 from rncdl.baselines.crops import draw_crops, join_boxes
 from rncdl.baselines.pool_images import PoolImages
+from rncdl.data.colours import STRENGTHS
 from rncdl.data.samples import Sample
-from rncdl.data.views import STRENGTHS
 from rncdl.discovery.feeding import DiscoveryBatch
 
 

@@ -8,7 +8,7 @@ from torch import Generator, Tensor, nn
 from torchvision.ops import roi_align
 
 from rncdl.config import DetectorSettings
-from rncdl.data.views import Strength
+from rncdl.data.colours import Strength
 from rncdl.detector.backbones import build_backbone
 from rncdl.detector.inference import Classify, LooksAtPixels
 from rncdl.detector.model import ImageBatch

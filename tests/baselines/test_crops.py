@@ -9,7 +9,7 @@ from torchvision.transforms.v2 import functional as reference
 from rncdl.baselines import crops
 from rncdl.baselines.crops import CropClassifier, CropEncoder, cut_crops, draw_crops
 from rncdl.config import DetectorSettings
-from rncdl.data.views import Strength
+from rncdl.data.colours import Strength
 from rncdl.detector.backbones import build_backbone
 from rncdl.detector.model import ImageBatch
 

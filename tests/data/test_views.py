@@ -2,7 +2,8 @@ import pytest
 import torch
 from torchvision.transforms.v2 import functional
 
-from rncdl.data.views import View, blur, draw_view
+from rncdl.data.colours import blur
+from rncdl.data.views import View, draw_view
 
 IMAGE = torch.randint(0, 256, (3, 40, 60), generator=torch.Generator().manual_seed(0)).byte()
 
