@@ -92,6 +92,9 @@ class DetectorSettings(_Settings):
     mask_head_norm: bool = True
     mask_loss_weight: Rate = 1.0
     """In short trainings the masks lag behind the boxes; more than 1 lets them catch up."""
+    mask_samples: Positive | None = None
+    """Positive regions of an image that teach the mask, at most; null: all of them. They show the
+    same few objects again and again, and the mask head is dear."""
     masks: Literal["auto", "on", "off"] = "auto"
     """auto: a mask head is built when every annotation has a mask."""
 
@@ -136,6 +139,12 @@ class PredictSettings(_Settings):
     """Per image."""
     proposal_nms: Fraction = 0.7
     """Paper and torchvision 0.7; the authors use 0.9 once novel classes are on."""
+    refinements: Positive = 1
+    """How often the regressor moves a box; each time from the features where it then is (the paper:
+    once)."""
+    mask_share: Fraction = 0.0
+    """How far a box is then moved to where its mask ends. 0: not at all (the paper); above, masks
+    of all regions are drawn. Masks fit objects of novel classes better than the regressor does."""
     score: Literal["softmax", "foreground", "objectness"] = "softmax"
     """softmax: class probability. The others multiply it by how likely the region is an object:
     foreground by the known head's old background row, objectness by the RPN."""

@@ -23,6 +23,7 @@ from rncdl.detector.inference import (
     classify_regions,
     detect,
     known_probabilities,
+    locate,
     to_original_pixels,
     to_sample_pixels,
 )
@@ -90,6 +91,8 @@ def limits_of(predict: PredictSettings) -> Limits:
         min_score=predict.min_score,
         nms=predict.nms,
         max_detections=predict.max_detections,
+        refinements=predict.refinements,
+        mask_share=predict.mask_share,
     )
 
 
@@ -225,17 +228,7 @@ def look_at_annotations(
         with torch.inference_mode(), autocast(device, precision):
             batch = detector.batch_images([sample.image for sample in samples])
             maps = detector.feature_maps(batch)
-            found = detector.propose(
-                maps,
-                batch,
-                nms=limits.proposal_nms,
-                before_nms=limits.proposals_before_nms,
-                after_nms=limits.proposals_after_nms,
-            )
-            boxes = [image.boxes_xyxy for image in found]
-            refined = detector.refine_boxes(
-                detector.region_features(maps, boxes), boxes, batch.sizes_hw
-            )
+            located = locate(detector, maps, batch, limits=limits)
             rows = [truth.rows_of_image(sample.image_index) for sample in samples]
             truth_boxes = [
                 to_sample_pixels(torch.from_numpy(truth.boxes_xyxy[of_image]).float(), sample).to(
@@ -254,7 +247,7 @@ def look_at_annotations(
         flat_rows = np.concatenate([np.arange(r.start, r.stop) for r in rows])
         for column, values in zip(outputs, best, strict=True):
             column[flat_rows] = values
-        for sample, image_boxes in zip(samples, refined, strict=True):
+        for sample, image_boxes in zip(samples, located.boxes, strict=True):
             in_pixels = to_original_pixels(image_boxes, sample).float().cpu().numpy()
             proposals[sample.image_index] = in_pixels
     return _join_looks(outputs, proposals, num_images=len(truth.images), processes=processes)

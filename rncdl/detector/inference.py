@@ -10,6 +10,7 @@ from torchvision.ops import nms as suppress
 
 from rncdl.data.samples import Sample
 from rncdl.detector.boxes import has_area
+from rncdl.detector.mask_boxes import fit_to_masks
 from rncdl.detector.model import Detector, ImageBatch
 from rncdl.detector.pasting import paste_masks
 from rncdl.regions import Regions
@@ -66,11 +67,47 @@ class Limits:
     """per class"""
     max_detections: int
     """per image"""
+    refinements: int = 1
+    """how often the regressor moves the boxes"""
+    mask_share: float = 0.0
+    """how far, after that, they are moved to where their masks end"""
 
 
 def known_probabilities(detector: Detector, features: Tensor) -> Tensor:
     """(R, K) probabilities of the known classes; what is left to one is the background's."""
     return detector.known_head(features).float().softmax(1)[:, :-1]
+
+
+@dataclass(frozen=True)
+class Located:
+    """The regions of a batch: where they are, what they look like, how likely they are objects."""
+
+    boxes: list[Tensor]
+    """per image (r, 4), the likeliest objects first"""
+    features: Tensor
+    """(R, F) of all images, of the boxes before they were moved for the last time"""
+    objectness: list[Tensor]
+    """per image (r,) logits of the RPN"""
+
+
+def locate(
+    detector: Detector, maps: Sequence[Tensor], batch: ImageBatch, *, limits: Limits
+) -> Located:
+    """The RPN's boxes, refined, and fitted to their masks where the limits want that."""
+    proposals = detector.propose(
+        maps,
+        batch,
+        nms=limits.proposal_nms,
+        before_nms=limits.proposals_before_nms,
+        after_nms=limits.proposals_after_nms,
+    )
+    boxes = [proposal.boxes_xyxy for proposal in proposals]
+    for _ in range(limits.refinements):
+        features = detector.region_features(maps, boxes)
+        boxes = detector.refine_boxes(features, boxes, batch.sizes_hw)
+    if limits.mask_share > 0 and detector.mask_head is not None:
+        boxes = fit_to_masks(detector, maps, boxes, batch.sizes_hw, share=limits.mask_share)
+    return Located(boxes, features, [proposal.objectness for proposal in proposals])
 
 
 @torch.no_grad()
@@ -88,30 +125,24 @@ def detect(
     The detector is in evaluation mode; it looks at the images once for all readings, and readings
     that share a classifier ask it once. Annotations of the samples are not looked at. Masks come
     with it where the detector has a mask head and they are wanted; features are those of the
-    proposal that a detection was refined from.
+    box that a detection was refined from.
     """
     batch = detector.batch_images([sample.image for sample in samples])
     maps = detector.feature_maps(batch)
-    proposals = detector.propose(
-        maps,
-        batch,
-        nms=limits.proposal_nms,
-        before_nms=limits.proposals_before_nms,
-        after_nms=limits.proposals_after_nms,
-    )
-    boxes = [proposal.boxes_xyxy for proposal in proposals]
-    counts = [len(b) for b in boxes]
-    features = detector.region_features(maps, boxes)
-    refined = detector.refine_boxes(features, boxes, batch.sizes_hw)
-    objectness = torch.cat([proposal.objectness for proposal in proposals]).float().sigmoid()
+    located = locate(detector, maps, batch, limits=limits)
+    counts = [len(b) for b in located.boxes]
+    objectness = torch.cat(located.objectness).float().sigmoid()
     chosen = []
-    for reading, scores in _score_regions(readings, features, batch=batch, boxes=refined):
+    scored = _score_regions(readings, located.features, batch=batch, boxes=located.boxes)
+    for reading, scores in scored:
         if reading.by_objectness:
             scores = scores * objectness[:, None]
         chosen.append(
             [
                 _choose(image_boxes, image_scores, wanted=reading.wanted, limits=limits)
-                for image_boxes, image_scores in zip(refined, scores.split(counts), strict=True)
+                for image_boxes, image_scores in zip(
+                    located.boxes, scores.split(counts), strict=True
+                )
             ]
         )
     used = [
@@ -120,19 +151,19 @@ def detect(
     ]
     original = [
         to_original_pixels(image_boxes, sample)
-        for image_boxes, sample in zip(refined, samples, strict=True)
+        for image_boxes, sample in zip(located.boxes, samples, strict=True)
     ]
     rles = None
     if with_masks and detector.mask_head is not None:
-        rles = _masks_by_row(detector, maps, refined, original, used=used, samples=samples)
-    features_of = features.split(counts)
+        rles = _masks_by_row(detector, maps, located.boxes, original, used=used, samples=samples)
+    features_of = located.features.split(counts)
     return [
         [
             Regions(
                 boxes_xyxy=original[i][picked.rows],
                 scores=picked.scores,
                 labels=picked.labels,
-                objectness=proposals[i].objectness[picked.rows],
+                objectness=located.objectness[i][picked.rows],
                 features=features_of[i][picked.rows].float() if with_features else None,
                 rles=None if rles is None else [rles[i][row] for row in picked.rows.tolist()],
                 within_cut=picked.within_cut,

@@ -1,10 +1,11 @@
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
 from pycocotools import mask as run_lengths
-from torch import Tensor
+from torch import Tensor, nn
 from torchvision.ops import box_iou
 
 from rncdl.config import DetectorSettings
@@ -16,6 +17,7 @@ from rncdl.detector.inference import (
     best_detections,
     detect,
     known_probabilities,
+    locate,
 )
 from rncdl.detector.model import Detector, ImageBatch
 from rncdl.detector.proposals import Proposals
@@ -191,12 +193,49 @@ def test_a_classifier_may_look_at_the_boxes_in_the_image(detector: Detector) -> 
         torch.testing.assert_close(regions.scores, widths / (64 * scale))
 
 
+def test_each_refinement_starts_where_the_last_one_ended(detector: Detector) -> None:
+    nn.init.normal_(detector.box_regressor.weight, std=0.1)
+    samples = [rectangle_sample([[8, 8, 40, 48]], [0])]
+    batch = detector.batch_images([samples[0].image])
+    maps = detector.feature_maps(batch)
+    with torch.no_grad():
+        once, twice = (
+            locate(detector, maps, batch, limits=replace(LIMITS, refinements=count))
+            for count in (1, 2)
+        )
+        features = detector.region_features(maps, once.boxes)
+        (moved,) = detector.refine_boxes(features, once.boxes, batch.sizes_hw)
+    assert not torch.allclose(once.boxes[0], twice.boxes[0], atol=0.5)
+    torch.testing.assert_close(twice.boxes[0], moved)
+    torch.testing.assert_close(twice.features, features)
+    assert torch.equal(twice.objectness[0], once.objectness[0])
+
+
+def test_boxes_are_fitted_to_masks_where_there_are_any(
+    detector: Detector, tiny_settings: DetectorSettings
+) -> None:
+    batch = detector.batch_images([rectangle_sample([[8, 8, 40, 48]], [0]).image])
+    fitted = replace(LIMITS, mask_share=1.0)
+    maskless = Detector(tiny_settings, 3, masks=False).eval()
+    maskless.load_state_dict(detector.state_dict(), strict=False)
+    with torch.no_grad():
+        maps = detector.feature_maps(batch)
+        plain, moved, unmoved = (
+            locate(one, maps, batch, limits=limits).boxes[0]
+            for one, limits in ((detector, LIMITS), (detector, fitted), (maskless, fitted))
+        )
+    assert not torch.equal(plain, moved)
+    assert torch.equal(plain, unmoved)
+
+
 def test_an_image_without_proposals_has_no_detections(
     detector: Detector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing = Proposals(torch.zeros(0, 4), torch.zeros(0))
     monkeypatch.setattr(Detector, "propose", lambda *_, **__: [nothing])
-    (regions,) = run(detector, [rectangle_sample([], [])])
+    limits = replace(LIMITS, refinements=2, mask_share=0.5)
+    samples, readings = [rectangle_sample([], [])], [known_reading(detector)]
+    ((regions,),) = detect(detector, samples, readings, limits=limits)
     assert len(regions) == 0
     assert regions.rles == []
 
