@@ -18,7 +18,8 @@ from rncdl.config import resolve_settings
 from rncdl.data.samples import Sample
 from rncdl.data.viewed_images import ViewedImage
 from rncdl.data.views import View, draw_view
-from rncdl.detector.inference import Limits, Reading, detect
+from rncdl.detector.inference import Reading, detect
+from rncdl.detector.locating import Limits
 from rncdl.detector.model import Detector
 from rncdl.discovery.extraction import RegionChoice, choose_regions, extract_features
 from rncdl.prediction import classify_as_trained

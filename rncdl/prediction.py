@@ -1,6 +1,7 @@
 """From images to detections, a batch at a time."""
 
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -17,16 +18,15 @@ from rncdl.data.samples import Sample
 from rncdl.detections import Detections
 from rncdl.detector.inference import (
     Classify,
-    Limits,
     Reading,
     RegionClassifier,
     classify_regions,
     detect,
     known_probabilities,
-    locate,
     to_original_pixels,
     to_sample_pixels,
 )
+from rncdl.detector.locating import Limits, Sightings, locate
 from rncdl.detector.model import Detector
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.regions import Regions
@@ -140,6 +140,7 @@ def detect_samples(
     settings: Settings,
     with_masks: bool = True,
     with_features: bool = False,
+    sightings: Sightings | None = None,
 ) -> list[list[Regions]]:
     """What `detect` finds by the settings' limits, on the detector's device in its precision."""
     if not samples:
@@ -153,6 +154,7 @@ def detect_samples(
             limits=limits_of(settings.predict),
             with_masks=with_masks,
             with_features=with_features,
+            sightings=sightings,
         )
 
 
@@ -165,16 +167,22 @@ def predict_images(
     processes: Processes,
     skipped: list[BadImage],
     with_masks: bool = True,
+    sightings: Sightings | None = None,
 ) -> Iterator[list[Detections]]:
     """For each batch of this process's share of the images, the detections of each reading.
 
-    Their `category_ids` are output indices.
+    Their `category_ids` are output indices. `sightings`: of these very images.
     """
     detector.to(processes.device).eval()
     for batch in load_batches(images, settings=settings, processes=processes, title="predict"):
         skipped.extend(batch.bad_images)
         found = detect_samples(
-            detector, batch.samples, readings, settings=settings, with_masks=with_masks
+            detector,
+            batch.samples,
+            readings,
+            settings=settings,
+            with_masks=with_masks,
+            sightings=sightings,
         )
         records = [images[sample.image_index] for sample in batch.samples]
         yield [to_detections(of_reading, records) for of_reading in found]
@@ -212,11 +220,13 @@ def look_at_annotations(
     """What the network makes of the annotated boxes, and where it would look by itself.
 
     Returns for each classifier the best output (A,) of every annotation's box, -1 where its image
-    was skipped, and for each image its refined proposals (P, 4), best first. For evaluation only.
+    was skipped, and for each image its refined proposals (P, 4), not fitted to masks, best first.
+    For evaluation only.
     """
     device = processes.device
     precision = choose_precision(settings.train.precision, device)
-    limits = limits_of(settings.predict)
+    # Masks of all regions would cost more than all the rest.
+    limits = replace(limits_of(settings.predict), mask_share=0.0)
     outputs = [np.full(len(truth.category_ids), -1, dtype=np.int64) for _ in classifiers]
     proposals: dict[int, np.ndarray] = {}
     detector.to(device).eval()

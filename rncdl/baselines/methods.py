@@ -169,7 +169,22 @@ METHODS: Mapping[str, Callable[[Material], RegionClassifier]] = {
     "uno": _uno,
     "pandas": _pandas,
 }
-"""Name -> training: from the material to scores (R, K + N) of regions, known classes first."""
+"""Name -> training: from the material to scores (R, K + N) of regions, known classes first.
+
+A training is one process's work; its classifier can be pickled, and so be handed to others.
+"""
+
+
+@dataclass(frozen=True)
+class EncodedClassifier:
+    """Classifies region features after a network of its own."""
+
+    encoder: nn.Module
+    classify: Classify
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """(R, K + N) probabilities of features (R, F)."""
+        return self.classify(self.encoder(features.float()))
 
 
 @dataclass(frozen=True)
@@ -188,7 +203,7 @@ class _Inputs:
         """A classifier of regions, from one of the encoder's features."""
         if self.crop_px is not None:
             return CropClassifier(self.encoder, classify, self.crop_px)
-        return lambda features: classify(self.encoder(features.float()))
+        return EncodedClassifier(self.encoder, classify)
 
 
 def _inputs(material: Material) -> _Inputs:

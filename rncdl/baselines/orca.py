@@ -5,6 +5,7 @@ Cao, Brbić, Leskovec, Open-World Semi-Supervised Learning, 2022.
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Generator, Tensor, nn
@@ -102,4 +103,8 @@ def train_orca(
         return supervised + pairs + evenness_loss(probabilities)
 
     fit(nn.ModuleList([encoder, head]), loss_of, batches, steps=steps, rate=rate, title="orca")
-    return lambda features: head(features.float()).softmax(1)
+    return partial(_probabilities, head)
+
+
+def _probabilities(head: NovelHead, features: Tensor) -> Tensor:
+    return head(features.float()).softmax(1)

@@ -5,6 +5,7 @@ a pseudo-label may be a known class, because unlabelled regions may show one.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import cast
 
 import torch
@@ -66,7 +67,7 @@ class UnoHeads(nn.Module):
 
     def probabilities(self, features: Tensor, head: int) -> Tensor:
         """(R, K + N) by one of the clustering heads."""
-        features = functional.normalize(features)
+        features = functional.normalize(features.float())
         return torch.cat([self.known(features), self.novel[head](features)], 1).softmax(1)
 
 
@@ -132,4 +133,4 @@ def train_uno(
 
     fit(nn.ModuleList([encoder, heads]), loss_of, batches, steps=steps, rate=rate, title="uno")
     best = int(running.argmin())
-    return lambda features: heads.probabilities(features.float(), best)
+    return partial(heads.probabilities, head=best)

@@ -10,7 +10,7 @@ from torchvision.ops import nms as suppress
 
 from rncdl.data.samples import Sample
 from rncdl.detector.boxes import has_area
-from rncdl.detector.mask_boxes import fit_to_masks
+from rncdl.detector.locating import Limits, Sightings, locate
 from rncdl.detector.model import Detector, ImageBatch
 from rncdl.detector.pasting import paste_masks
 from rncdl.regions import Regions
@@ -53,61 +53,9 @@ class Reading:
     """scores are multiplied by the RPN's probability that the region is an object"""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What is kept of the regions."""
-
-    proposals_before_nms: int
-    """per level"""
-    proposals_after_nms: int
-    """per image"""
-    proposal_nms: float
-    min_score: float
-    nms: float
-    """per class"""
-    max_detections: int
-    """per image"""
-    refinements: int = 1
-    """how often the regressor moves the boxes"""
-    mask_share: float = 0.0
-    """how far, after that, they are moved to where their masks end"""
-
-
 def known_probabilities(detector: Detector, features: Tensor) -> Tensor:
     """(R, K) probabilities of the known classes; what is left to one is the background's."""
     return detector.known_head(features).float().softmax(1)[:, :-1]
-
-
-@dataclass(frozen=True)
-class Located:
-    """The regions of a batch: where they are, what they look like, how likely they are objects."""
-
-    boxes: list[Tensor]
-    """per image (r, 4), the likeliest objects first"""
-    features: Tensor
-    """(R, F) of all images, of the boxes before they were moved for the last time"""
-    objectness: list[Tensor]
-    """per image (r,) logits of the RPN"""
-
-
-def locate(
-    detector: Detector, maps: Sequence[Tensor], batch: ImageBatch, *, limits: Limits
-) -> Located:
-    """The RPN's boxes, refined, and fitted to their masks where the limits want that."""
-    proposals = detector.propose(
-        maps,
-        batch,
-        nms=limits.proposal_nms,
-        before_nms=limits.proposals_before_nms,
-        after_nms=limits.proposals_after_nms,
-    )
-    boxes = [proposal.boxes_xyxy for proposal in proposals]
-    for _ in range(limits.refinements):
-        features = detector.region_features(maps, boxes)
-        boxes = detector.refine_boxes(features, boxes, batch.sizes_hw)
-    if limits.mask_share > 0 and detector.mask_head is not None:
-        boxes = fit_to_masks(detector, maps, boxes, batch.sizes_hw, share=limits.mask_share)
-    return Located(boxes, features, [proposal.objectness for proposal in proposals])
 
 
 @torch.no_grad()
@@ -119,17 +67,26 @@ def detect(
     limits: Limits,
     with_masks: bool = True,
     with_features: bool = False,
+    sightings: Sightings | None = None,
 ) -> list[list[Regions]]:
     """For each reading, each image's detections, the best first, in pixels of the image on disk.
 
     The detector is in evaluation mode; it looks at the images once for all readings, and readings
     that share a classifier ask it once. Annotations of the samples are not looked at. Masks come
     with it where the detector has a mask head and they are wanted; features are those of the
-    box that a detection was refined from.
+    box that a detection was refined from. `sightings` spare the search for regions in images that
+    were searched before, by the same detector and limits.
     """
     batch = detector.batch_images([sample.image for sample in samples])
-    maps = detector.feature_maps(batch)
-    located = locate(detector, maps, batch, limits=limits)
+    wants_masks = with_masks and detector.mask_head is not None
+    keys = [sample.image_index for sample in samples]
+    seen = None if sightings is None else sightings.recall(keys)
+    maps: list[Tensor] = []
+    if seen is None or wants_masks:
+        maps = detector.feature_maps(batch)
+    located = seen or locate(detector, maps, batch, limits=limits)
+    if sightings is not None:
+        sightings.keep(keys, located)
     counts = [len(b) for b in located.boxes]
     objectness = torch.cat(located.objectness).float().sigmoid()
     chosen = []
@@ -154,7 +111,7 @@ def detect(
         for image_boxes, sample in zip(located.boxes, samples, strict=True)
     ]
     rles = None
-    if with_masks and detector.mask_head is not None:
+    if wants_masks:
         rles = _masks_by_row(detector, maps, located.boxes, original, used=used, samples=samples)
     features_of = located.features.split(counts)
     return [

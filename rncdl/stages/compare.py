@@ -123,7 +123,7 @@ class _Workshop:
         )
         system = System(
             f"seed{seed}",
-            METHODS[key](material),
+            ground.processes.from_main(partial(METHODS[key], material)),
             num_clusters,
             by_objectness=ground.settings.predict.score == "objectness",
         )

@@ -13,6 +13,7 @@ from rncdl.data.datasets import BadImage
 from rncdl.data.records import AnnotationSet
 from rncdl.detections import Detections, read_detections, write_shared_detections
 from rncdl.detector.inference import Reading, RegionClassifier
+from rncdl.detector.locating import Sightings
 from rncdl.detector.model import Detector
 from rncdl.errors import UserError
 from rncdl.evaluation.assignment import (
@@ -77,6 +78,7 @@ def measure(
     settings: Settings,
     processes: Processes,
     with_masks: bool = True,
+    sightings: Sightings | None = None,
 ) -> Report | None:
     """Every number of every system on `truth`; files in `folder`. None but in the first process.
 
@@ -84,7 +86,8 @@ def measure(
     not given.
 
     All systems share the detector, so the images are looked at twice in all: once at their
-    annotated boxes, to find out what each cluster stands for, and once for detections.
+    annotated boxes, to find out what each cluster stands for, and once for detections. `sightings`
+    carry what was found over to the next measuring of the same detector on the same file.
     """
     if known_ids is None:
         known_ids = split.known_ids(truth)
@@ -101,6 +104,7 @@ def measure(
         processes=processes,
         skipped=skipped,
         with_masks=with_masks,
+        sightings=sightings,
     )
     _write_predictions(batches, named, folder, processes)
     lost = {bad.path for share in processes.gather(skipped) for bad in share}

@@ -12,6 +12,7 @@ from rncdl.classes import ClassSplit
 from rncdl.config import Settings, resolve_settings
 from rncdl.data.records import AnnotationSet
 from rncdl.data.viewed_images import Pool
+from rncdl.detector.locating import Sightings
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.divergence import has_collapsed, has_exploded
@@ -42,6 +43,8 @@ class Ground:
     pool: Pool
     truth: AnnotationSet
     processes: Processes
+    sightings: Sightings = field(default_factory=Sightings, repr=False)
+    """what the detector has found in the images of `truth`"""
     _banks: dict[Path, Bank] = field(default_factory=dict, repr=False)
 
     def bank(self, name: str | None = None, *, overrides: Sequence[str] = ()) -> Bank:
@@ -152,6 +155,7 @@ def _measure(
         settings=ground.settings,
         processes=ground.processes,
         with_masks=False,
+        sightings=ground.sightings if first.detector is ground.detector else None,
     )
     if report is None:
         return []

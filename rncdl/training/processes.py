@@ -1,7 +1,7 @@
 """Devices and processes: one, or many started by torchrun, with the same code."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -67,6 +67,23 @@ class Processes:
         items: list[T | None] = [None] * self.count
         dist.all_gather_object(items, item)
         return cast("list[T]", items)
+
+    def from_main(self, make: Callable[[], T]) -> T:
+        """What `make` makes in the main process, which has the others' cores meanwhile.
+
+        On GPUs, where each process has its own, every process makes it.
+        """
+        if self.count == 1 or self.device.type != "cpu":
+            return make()
+        made = None
+        if self.is_main:
+            threads = torch.get_num_threads()
+            torch.set_num_threads(threads * self.count)
+            try:
+                made = make()
+            finally:
+                torch.set_num_threads(threads)
+        return cast("T", self.gather(made)[0])
 
     def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replace each gradient by its mean over the processes.

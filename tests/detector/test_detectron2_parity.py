@@ -21,7 +21,8 @@ from torchvision.io import read_image
 from rncdl.data.samples import Sample
 from rncdl.detector.boxes import REGION_CODER
 from rncdl.detector.importing import ImportedDetector, convert_detectron2
-from rncdl.detector.inference import Limits, Reading, detect
+from rncdl.detector.inference import Reading, detect
+from rncdl.detector.locating import Limits
 from rncdl.detector.model import Detector, ImageBatch
 from rncdl.detector.pasting import paste_masks
 from rncdl.errors import UserError

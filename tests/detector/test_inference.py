@@ -11,14 +11,13 @@ from torchvision.ops import box_iou
 from rncdl.config import DetectorSettings
 from rncdl.data.samples import Sample
 from rncdl.detector.inference import (
-    Limits,
     LooksAtPixels,
     Reading,
     best_detections,
     detect,
     known_probabilities,
-    locate,
 )
+from rncdl.detector.locating import Limits, Sightings, locate
 from rncdl.detector.model import Detector, ImageBatch
 from rncdl.detector.proposals import Proposals
 from rncdl.regions import Regions
@@ -226,6 +225,46 @@ def test_boxes_are_fitted_to_masks_where_there_are_any(
         )
     assert not torch.equal(plain, moved)
     assert torch.equal(plain, unmoved)
+
+
+@pytest.mark.parametrize("with_masks", [True, False])
+def test_what_was_seen_is_not_searched_for_again(
+    detector: Detector, monkeypatch: pytest.MonkeyPatch, with_masks: bool
+) -> None:
+    samples = [rectangle_sample([[8, 8, 40, 48]], [0]), rectangle_sample([[30, 2, 60, 60]], [1])]
+    samples[1].image_index = 1
+    readings, sightings = [known_reading(detector)], Sightings()
+
+    def look() -> list[Regions]:
+        (found,) = detect(
+            detector, samples, readings, limits=LIMITS, with_masks=with_masks, sightings=sightings
+        )
+        return found
+
+    first = look()
+    assert sightings.recall([1, 0]) is None
+    monkeypatch.setattr(Detector, "propose", None)
+    if not with_masks:
+        monkeypatch.setattr(Detector, "feature_maps", None)
+    for one, other in zip(first, look(), strict=True):
+        assert one.scores is not None
+        assert other.scores is not None
+        assert torch.equal(one.boxes_xyxy, other.boxes_xyxy)
+        assert torch.equal(one.scores, other.scores)
+        assert one.rles == other.rles
+        assert (one.rles is not None) == with_masks
+
+
+def test_sightings_beyond_their_room_are_not_kept(detector: Detector) -> None:
+    batch = detector.batch_images([rectangle_sample([[8, 8, 40, 48]], [0]).image])
+    with torch.no_grad():
+        located = locate(detector, detector.feature_maps(batch), batch, limits=LIMITS)
+    num_bytes = 20 * (64 + 4) * 4
+    sightings = Sightings(most_bytes=2 * num_bytes + 1)
+    for image in (1, 2, 2, 3):
+        sightings.keep([image], located)
+    assert sightings.recall([2]) is located
+    assert sightings.recall([3]) is None
 
 
 def test_an_image_without_proposals_has_no_detections(

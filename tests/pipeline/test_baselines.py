@@ -1,5 +1,7 @@
 """Every baseline on a tiny run: trained, asked about annotated boxes, asked for detections."""
 
+import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +10,7 @@ import torch
 
 from rncdl.baselines.methods import METHODS, Material
 from rncdl.config import resolve_settings
-from rncdl.detector.inference import Reading
+from rncdl.detector.inference import LooksAtPixels, Reading
 from rncdl.discovery.bank import Bank
 from rncdl.prediction import look_at_annotations, predict_images
 from rncdl.run_folder import RunFolder
@@ -41,7 +43,8 @@ def material(discovered: Path) -> Material:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_baseline_classifies_boxes_and_detects(name: str, material: Material, world: Path):
-    classifier = METHODS[name](material)
+    # As another process would get it.
+    classifier = pickle.loads(pickle.dumps(METHODS[name](material)))
     truth = load_dataset(world / "val.json", None, shown=False)
     (outputs,), _ = look_at_annotations(
         material.detector,
@@ -67,3 +70,14 @@ def test_a_baseline_classifies_boxes_and_detects(name: str, material: Material, 
     assert np.isfinite(scores).all()
     assert scores.min() > 0
     assert scores.max() <= 1 + 1e-5
+
+
+@pytest.mark.parametrize("name", ["orca", "uno"])
+def test_baselines_on_region_features_can_be_handed_over(name: str, material: Material):
+    settings = resolve_settings(base=material.settings, overrides=["baselines.features=bank"])
+    classifier = METHODS[name](replace(material, settings=settings))
+    assert not isinstance(classifier, LooksAtPixels)
+    handed_over = pickle.loads(pickle.dumps(classifier))
+    features = torch.randn(6, material.bank.shape.num_features).relu()
+    with torch.no_grad():
+        torch.testing.assert_close(handed_over(features), classifier(features))

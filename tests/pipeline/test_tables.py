@@ -23,6 +23,7 @@ from rncdl.stages.evaluate import evaluate
 from rncdl.stages.tables import TableRequest
 from rncdl.table_folder import TableFolder
 from rncdl.training.interruption import Interrupted
+from tests.pipeline.tiny import run_rncdl
 
 QUICK = ["discover.steps=2", "discover.memory_batches=1"]
 
@@ -55,6 +56,17 @@ def ablated(
     return {
         table["name"]: {line["title"]: line for line in table["lines"]} for table in tables_json
     }
+
+
+def test_two_processes_share_a_comparison(run: Path, world: Path):
+    quick = ["baselines.crop_px=16", "baselines.steps=2", "baselines.batch_images=4"]
+    words = ["--methods", "orca,rncdl-random-head", "--seeds", "0", "--name", "pair"]
+    run_rncdl("compare", world / "val.json", "--run", run, *words, *quick, processes=2)
+    folder = TableFolder(RunFolder(run).table_dir("compare", "pair"))
+    for key in ("orca", "rncdl-random-head"):
+        (outcome,) = folder.outcomes(key, [0])
+        assert outcome.problem is None
+        assert outcome.heads
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,24 @@ def test_a_process_alone_is_the_main_one_and_agrees_with_itself():
         assert processes.mean(torch.tensor([2.0])).item() == 2.0
 
 
+def test_the_main_process_makes_things_with_the_cores_of_all(monkeypatch: pytest.MonkeyPatch):
+    """And hands them over; the others make nothing."""
+    given: list[object] = []
+
+    def all_gather_object(items: list[object], item: object) -> None:
+        given.append(item)
+        items[:] = ["from main", None]
+
+    monkeypatch.setattr(torch.distributed, "all_gather_object", all_gather_object)
+    before = torch.get_num_threads()
+    for rank in range(2):
+        pair = Processes(rank=rank, count=2, device=torch.device("cpu"))
+        assert pair.from_main(lambda: torch.get_num_threads()) == "from main"
+    assert given == [2 * before, None]
+    assert torch.get_num_threads() == before
+    assert ALONE.from_main(lambda: "own") == "own"
+
+
 def test_uneven_shares_are_refused():
     three = Processes(rank=1, count=3, device=torch.device("cpu"))
     assert three.share_of(12, what="train.batch_size") == 4

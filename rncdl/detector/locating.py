@@ -1,0 +1,81 @@
+"""Where the objects of an image may be."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from rncdl.detector.mask_boxes import fit_to_masks
+from rncdl.detector.model import Detector, ImageBatch
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is kept of the regions."""
+
+    proposals_before_nms: int
+    """per level"""
+    proposals_after_nms: int
+    """per image"""
+    proposal_nms: float
+    min_score: float
+    nms: float
+    """per class"""
+    max_detections: int
+    """per image"""
+    refinements: int = 1
+    """how often the regressor moves the boxes"""
+    mask_share: float = 0.0
+    """how far, after that, they are moved to where their masks end"""
+
+
+@dataclass(frozen=True)
+class Located:
+    """The regions of a batch: where they are, what they look like, how likely they are objects."""
+
+    boxes: list[Tensor]
+    """per image (r, 4), the likeliest objects first"""
+    features: Tensor
+    """(R, F) of all images, of the boxes before they were moved for the last time"""
+    objectness: list[Tensor]
+    """per image (r,) logits of the RPN"""
+
+
+def locate(
+    detector: Detector, maps: Sequence[Tensor], batch: ImageBatch, *, limits: Limits
+) -> Located:
+    """The RPN's boxes, refined, and fitted to their masks where the limits want that."""
+    proposals = detector.propose(
+        maps,
+        batch,
+        nms=limits.proposal_nms,
+        before_nms=limits.proposals_before_nms,
+        after_nms=limits.proposals_after_nms,
+    )
+    boxes = [proposal.boxes_xyxy for proposal in proposals]
+    for _ in range(limits.refinements):
+        features = detector.region_features(maps, boxes)
+        boxes = detector.refine_boxes(features, boxes, batch.sizes_hw)
+    if limits.mask_share > 0 and detector.mask_head is not None:
+        boxes = fit_to_masks(detector, maps, boxes, batch.sizes_hw, share=limits.mask_share)
+    return Located(boxes, features, [proposal.objectness for proposal in proposals])
+
+
+class Sightings:
+    """Regions that were found before, so that other classifiers need not search for them again."""
+
+    def __init__(self, most_bytes: int = 2**30) -> None:
+        """Beyond `most_bytes` of boxes and features nothing more is kept."""
+        self._bytes_left = most_bytes
+        self._kept: dict[tuple[int, ...], Located] = {}
+
+    def recall(self, images: Sequence[int]) -> Located | None:
+        """What was kept of a batch of images; None: nothing."""
+        return self._kept.get(tuple(images))
+
+    def keep(self, images: Sequence[int], located: Located) -> None:
+        """Remember what was found in a batch of images, if it fits."""
+        num_bytes = sum(tensor.nbytes for tensor in (*located.boxes, located.features))
+        if tuple(images) not in self._kept and num_bytes <= self._bytes_left:
+            self._bytes_left -= num_bytes
+            self._kept[tuple(images)] = located
