@@ -92,9 +92,6 @@ class DetectorSettings(_Settings):
     mask_head_norm: bool = True
     mask_loss_weight: Rate = 1.0
     """In short trainings the masks lag behind the boxes; more than 1 lets them catch up."""
-    mask_samples: Positive | None = None
-    """Positive regions of an image that teach the mask, at most; null: all of them. They show the
-    same few objects again and again, and the mask head is dear."""
     masks: Literal["auto", "on", "off"] = "auto"
     """auto: a mask head is built when every annotation has a mask."""
 

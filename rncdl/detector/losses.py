@@ -202,10 +202,9 @@ def _mask_loss(
     assert detector.mask_head is not None
     boxes, targets = [], []
     for region, sample in zip(regions, samples, strict=True):
-        positive = (region.matches >= 0).nonzero().flatten()
+        positive = region.matches >= 0
         if sample.masks is None:
-            positive = positive[:0]
-        positive = _draw(positive, detector.settings.mask_samples)
+            positive = torch.zeros_like(positive)
         boxes.append(region.boxes_xyxy[positive])
         if sample.masks is not None and len(boxes[-1]):
             masks = sample.masks.to(detector.device, non_blocking=True)
@@ -217,13 +216,6 @@ def _mask_loss(
         return torch.stack([p.sum() for p in detector.mask_head.parameters()]).sum() * 0
     logits = at_least_float32(detector.mask_logits(maps, boxes))
     return functional.binary_cross_entropy_with_logits(logits, torch.cat(targets))
-
-
-def _draw(rows: Tensor, most: int | None) -> Tensor:
-    """The rows, or, where they are more than `most`, so many drawn from them."""
-    if most is None or len(rows) <= most:
-        return rows
-    return rows[torch.randperm(len(rows), device=rows.device)[:most]]
 
 
 def _match(matcher: Matcher, truth_boxes: Tensor, boxes_xyxy: Tensor) -> Tensor:

@@ -1,4 +1,3 @@
-from collections.abc import Sequence
 from functools import partial
 
 import pytest
@@ -9,7 +8,8 @@ from torchvision.ops import box_iou
 
 from rncdl.config import DetectorSettings
 from rncdl.detector.boxes import ANCHOR_CODER, REGION_CODER
-from rncdl.detector.inference import Limits, Reading, detect, known_probabilities
+from rncdl.detector.inference import Reading, detect, known_probabilities
+from rncdl.detector.locating import Limits
 from rncdl.detector.losses import (
     SampledRegions,
     SupervisedStep,
@@ -185,33 +185,6 @@ def test_the_mask_loss_alone_is_weighed(tiny_settings: DetectorSettings) -> None
     for name in NAMES:
         factor = 3 if name == "mask" else 1
         torch.testing.assert_close(weighed[name], factor * plain[name])
-
-
-@pytest.mark.parametrize(("most", "expected"), [(None, [2, 3]), (2, [2, 2]), (1, [1, 1])])
-def test_at_most_so_many_regions_of_an_image_teach_the_mask(
-    tiny_settings: DetectorSettings,
-    monkeypatch: pytest.MonkeyPatch,
-    most: int | None,
-    expected: list[int],
-) -> None:
-    """Only the annotated boxes match; each region is taught by its own mask."""
-    samples = [
-        rectangle_sample([[2, 2, 20, 20], [30, 30, 60, 60]], [0, 1]),
-        rectangle_sample([[1, 1, 9, 9], [20, 20, 40, 60], [44, 4, 60, 50]], [0, 1, 2]),
-    ]
-    settings = tiny_settings.model_copy(update={"mask_samples": most, "roi_positive_iou": 1.0})
-    shown: list[Tensor] = []
-
-    def mask_logits(detector: Detector, _: Sequence[Tensor], boxes: Sequence[Tensor]) -> Tensor:
-        shown.extend(boxes)
-        return torch.full((sum(map(len, boxes)), 28, 28), 20.0)
-
-    monkeypatch.setattr(Detector, "mask_logits", mask_logits)
-    losses = supervised_losses(Detector(settings, 3, masks=True), samples)
-    assert [len(boxes) for boxes in shown] == expected
-    for boxes, sample in zip(shown, samples, strict=True):
-        assert set(map(tuple, boxes.tolist())) <= set(map(tuple, sample.boxes_xyxy.tolist()))
-    assert losses["mask"] < 0.1  # its mask fills each box; another one would cost up to 20
 
 
 def test_a_small_detector_learns_an_image_by_heart(tiny_settings: DetectorSettings) -> None:
