@@ -183,6 +183,9 @@ class DiscoverSettings(_Settings):
     augmentation: Literal["weak", "simclr"] = "weak"
     memory_batches: NonNegative = 100
     """Batches of features that each view remembers."""
+    renew_memory: Positive = 1
+    """Every so many steps the memory passes through the heads as they then are; in between its
+    logits are those of the last time. 1: in every step, as in the paper."""
     classifier: Literal["cosine", "linear"] = "cosine"
     temperature: Rate = 0.1
     projection: bool = True

@@ -28,6 +28,16 @@ class FeatureMemory:
         return len(self._ring)
 
     @property
+    def device(self) -> torch.device:
+        """Where the rows are."""
+        return self._ring.device
+
+    @property
+    def width(self) -> int:
+        """F."""
+        return self._ring.shape[1]
+
+    @property
     def is_full(self) -> bool:
         """Whether every row was filled; a memory without rows is full from the start."""
         return self._count == self.capacity
@@ -59,11 +69,11 @@ class FeatureMemory:
         """Continues where `state_dict` was taken; the capacity must be the same."""
         count, next_row = int(state["count"]), int(state["next_row"])
         features = state["features"]
-        fits = count <= self.capacity and features.shape == (count, self._ring.shape[1])
+        fits = count <= self.capacity and features.shape == (count, self.width)
         if not fits or (count < self.capacity and next_row != count):
             raise ValueError(
                 f"features {tuple(features.shape)}, count {count} and next row {next_row} do not "
-                f"fit a memory of {self.capacity} rows of {self._ring.shape[1]} features"
+                f"fit a memory of {self.capacity} rows of {self.width} features"
             )
         self._ring[:count] = features
         self._count, self._next_row = count, next_row

@@ -12,7 +12,7 @@ from rncdl.config import DiscoverSettings
 from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.discovery.memory import FeatureMemory
-from rncdl.discovery.step import Starts
+from rncdl.discovery.step import Carried, Remembered, Starts
 from rncdl.training.checkpoints import list_checkpoints, load_checkpoint
 from rncdl.training.optimizer import make_sgd
 from rncdl.training.processes import Processes
@@ -26,15 +26,28 @@ class DiscoveryState:
     trained: nn.Module
     optimizer: torch.optim.Optimizer
     memories: tuple[FeatureMemory, FeatureMemory]
+    logit_memories: list[list[FeatureMemory]]
+    """per view, per head: the logits of the memories' rows, where they are kept"""
     starts: Starts | None = None
     num_fed: int = 0
     step: int = 0
 
-    def remember(self, batch: DiscoveryBatch) -> None:
-        """Push each view's features into its memory."""
-        for memory, features in zip(self.memories, batch.views, strict=True):
+    def remember(self, batch: DiscoveryBatch, carried: Carried | None = None) -> None:
+        """Push each view's features into its memory, and its logits into theirs.
+
+        So that both turn in step, zeros take the place of logits that nobody has computed.
+        """
+        for view, (memory, features) in enumerate(zip(self.memories, batch.views, strict=True)):
             memory.push(features)
+            for head, logit_memory in enumerate(self.logit_memories[view]):
+                logits = features.new_zeros(len(features), logit_memory.width)
+                logit_memory.push(logits if carried is None else carried.logits[view][head])
         self.num_fed += 1
+
+    def remembered(self, *, renew: bool) -> Remembered | None:
+        """What the step may take of the memories' logits, or must store."""
+        views = [[memory.features() for memory in view] for view in self.logit_memories]
+        return Remembered(views, renew) if any(views) else None
 
     def to_dict(self) -> dict[str, Any]:
         """What `load` takes."""
@@ -42,6 +55,9 @@ class DiscoveryState:
             "trained": self.trained.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "memories": [memory.state_dict() for memory in self.memories],
+            "logit_memories": [
+                [memory.state_dict() for memory in view] for view in self.logit_memories
+            ],
             "starts": self.starts,
             "num_fed": self.num_fed,
             "step": self.step,
@@ -53,6 +69,9 @@ class DiscoveryState:
         self.optimizer.load_state_dict(saved["optimizer"])
         for memory, state in zip(self.memories, saved["memories"], strict=True):
             memory.load_state_dict(state)
+        for view, states in zip(self.logit_memories, saved["logit_memories"], strict=True):
+            for memory, state in zip(view, states, strict=True):
+                memory.load_state_dict(state)
         self.starts, self.num_fed, self.step = saved["starts"], saved["num_fed"], saved["step"]
 
 
@@ -65,10 +84,12 @@ def first_state(
     """The heads on their device, ready to be trained, their optimiser and empty memories."""
     heads.to(processes.device).train()
     trained = nn.ModuleList([heads, *also_trained])
+    memories = _empty_memories(heads, settings, processes)
     return DiscoveryState(
         trained=trained,
         optimizer=make_sgd(trained, momentum=settings.momentum, weight_decay=settings.weight_decay),
-        memories=_empty_memories(heads, settings, processes),
+        memories=memories,
+        logit_memories=[_empty_logit_memories(heads, memory, settings) for memory in memories],
     )
 
 
@@ -108,3 +129,15 @@ def _empty_memories(
         FeatureMemory(capacity, num_features, device=processes.device),
         FeatureMemory(capacity, num_features, device=processes.device),
     )
+
+
+def _empty_logit_memories(
+    heads: DiscoveryHeads, memory: FeatureMemory, settings: DiscoverSettings
+) -> list[FeatureMemory]:
+    """One per head beside `memory`; none where every step renews the logits."""
+    if settings.renew_memory == 1:
+        return []
+    return [
+        FeatureMemory(memory.capacity, heads.num_known + num_clusters, device=memory.device)
+        for num_clusters in heads.num_clusters
+    ]

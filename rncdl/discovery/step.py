@@ -38,6 +38,8 @@ class PseudoLabels:
 
     targets: Tensor
     """(B, C), rows sum to one"""
+    logits: Tensor
+    """(B, C) what the head made of the batch"""
     log_scalings: Tensor | None
     """(C,) where the next step's assignment starts; None: from nothing"""
     num_rounds: int
@@ -65,6 +67,25 @@ Starts = list[list[Tensor | None]]
 """Per view, per head: where the balanced assignment starts; None: from nothing."""
 
 
+@dataclass(frozen=True)
+class Remembered:
+    """The logits of the memories' rows, kept from step to step."""
+
+    logits: Sequence[Sequence[Tensor]]
+    """per view, per head (M, C), in the order of the memory's rows"""
+    renew: bool
+    """this step computes them anew and stores them here; otherwise it takes them as they are"""
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What a step hands on to the next one."""
+
+    starts: Starts
+    logits: list[list[Tensor]]
+    """per view, per head (B, C): what the heads made of the batch before they learned from it"""
+
+
 def discovery_step(
     heads: DiscoveryHeads,
     views: tuple[Tensor, Tensor],
@@ -76,15 +97,17 @@ def discovery_step(
     alpha: float,
     swap: bool = True,
     starts: Starts | None = None,
+    remembered: Remembered | None = None,
     seed: int = 0,
     scratch: Scratch | None = None,
-) -> tuple[Tensor, StepStatistics, Starts]:
-    """The loss to be minimised, what there is to report, and where the next step starts.
+) -> tuple[Tensor, StepStatistics, Carried]:
+    """The loss to be minimised, what there is to report, and what the next step goes on from.
 
     `views`: features (B, F) of the same regions in two views; `memories`: what each view's memory
     holds, (M, F); `labelled` (L, F) and `labels` (L,): matched regions of labelled images and
-    their known classes. `seed`: for the shares' random order, another one for each step.
-    `scratch`: to be handed to every step, which saves time.
+    their known classes. `remembered`: spares the memories' way through the heads in steps that do
+    not renew them; None: they take it in every step. `seed`: for the shares' random order, another
+    one for each step. `scratch`: to be handed to every step, which saves time.
 
     All rows pass through the heads at once, so that a step moves BatchNorm's running statistics
     once; making the pseudo-labels does not move them.
@@ -102,6 +125,8 @@ def discovery_step(
                 memory,
                 labelling=labelling,
                 starts=view_starts,
+                remembered=None if remembered is None else remembered.logits[view],
+                renew=remembered is None or remembered.renew,
                 seed=seed,
                 scratch=scratch,
             )
@@ -117,7 +142,11 @@ def discovery_step(
         supervised.append(supervised_loss(labelled_logits, labels))
     loss = discovery_loss(swapped, supervised, alpha=alpha)
     statistics = _statistics(swapped, supervised, [*taught[0], *taught[1]])
-    return loss, statistics, [[made.log_scalings for made in view] for view in taught]
+    carried = Carried(
+        [[made.log_scalings for made in view] for view in taught],
+        [[made.logits for made in view] for view in taught],
+    )
+    return loss, statistics, carried
 
 
 @torch.no_grad()
@@ -129,27 +158,39 @@ def pseudo_labels(
     labelling: Labelling,
     starts: Sequence[Tensor | None],
     seed: int,
+    remembered: Sequence[Tensor] | None = None,
+    renew: bool = True,
     scratch: Scratch | None = None,
 ) -> list[PseudoLabels]:
     """Labels by each head of one view's `batch` (B, F), found together with its `memory` (M, F).
 
     Both go through today's heads as one batch: BatchNorm normalises them by their common
     statistics and leaves its running ones alone. In full precision even under autocast, since the
-    sharpness multiplies the rounding of the logits.
+    sharpness multiplies the rounding of the logits. `remembered`: per head, the memory's logits
+    (M, C), stored there, or, unless they are to be renewed, taken from there; the batch then goes
+    through the heads alone.
     """
     scratch = scratch or Scratch()
     num_rows = len(batch) + len(memory)
-    features = scratch.matrix("features", num_rows, batch.shape[1], like=heads.known.linear.weight)
+    num_fresh = num_rows if renew else len(batch)
+    features = scratch.matrix("features", num_fresh, batch.shape[1], like=heads.known.linear.weight)
     features[: len(batch)] = batch
-    features[len(batch) :] = memory
+    if renew:
+        features[len(batch) :] = memory
     made = []
     with torch.autocast(features.device.type, enabled=False):
-        for head, start in zip(heads.novel, starts, strict=True):
+        for number, (head, start) in enumerate(zip(heads.novel, starts, strict=True)):
             num_classes = heads.num_known + len(head.prototypes)
             logits = scratch.matrix("logits", num_rows, num_classes, like=features)
-            heads.known.classify(features, out=logits[:, : heads.num_known])
+            heads.known.classify(features, out=logits[:num_fresh, : heads.num_known])
             embeddings = head.embed_jointly(features, scratch=scratch)
-            head.classify(embeddings, out=logits[:, heads.num_known :])
+            head.classify(embeddings, out=logits[:num_fresh, heads.num_known :])
+            if remembered is not None:
+                source, target = logits[len(batch) :], remembered[number]
+                if not renew:
+                    source, target = target, source
+                target.copy_(source)
+            of_batch = logits[: len(batch)].clone()
             mass = class_mass(logits)
             num_used = int((mass[heads.num_known :] >= 1).sum())
             if labelling.kind == "kmeans":
@@ -160,7 +201,9 @@ def pseudo_labels(
                     rounds=labelling.kmeans_rounds,
                     keep_rows=len(batch),
                 )
-                made.append(PseudoLabels(targets, None, labelling.kmeans_rounds, 0.0, num_used))
+                made.append(
+                    PseudoLabels(targets, of_batch, None, labelling.kmeans_rounds, 0.0, num_used)
+                )
             else:
                 balanced = balance(
                     logits,
@@ -172,7 +215,7 @@ def pseudo_labels(
                     keep_rows=len(batch),
                     workspace=scratch.matrix("kernel", num_rows, num_classes, like=features),
                 )
-                made.append(_from_balanced(balanced, num_used))
+                made.append(_from_balanced(balanced, of_batch, num_used))
     return made
 
 
@@ -189,9 +232,10 @@ def _second_starts(first: Sequence[PseudoLabels], starts: Starts) -> list[Tensor
     return moved
 
 
-def _from_balanced(balanced: Balanced, num_used: int) -> PseudoLabels:
+def _from_balanced(balanced: Balanced, logits: Tensor, num_used: int) -> PseudoLabels:
     return PseudoLabels(
         balanced.assignment,
+        logits,
         balanced.log_scalings,
         balanced.num_rounds,
         balanced.share_error,

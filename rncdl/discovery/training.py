@@ -14,7 +14,7 @@ from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.discovery.scratch import Scratch
 from rncdl.discovery.state import DiscoveryState, fill_memories, first_state, restore
-from rncdl.discovery.step import Labelling, StepStatistics, discovery_step
+from rncdl.discovery.step import Carried, Labelling, StepStatistics, discovery_step
 from rncdl.errors import UserError
 from rncdl.training.interruption import StopRequest, stop_request
 from rncdl.training.journal import Journal
@@ -74,12 +74,14 @@ def train_heads(
             seed_step(seed, step=state.step, rank=processes.rank)
             batch = _to_device(next(batches), processes.device)
             with autocast(processes.device, precision):
-                loss, statistics = _loss(heads, batch, state, settings, seed=seed, scratch=scratch)
+                loss, statistics, carried = _loss(
+                    heads, batch, state, settings, seed=seed, scratch=scratch
+                )
                 if extra_loss is not None:
                     loss = loss + extra_loss(state.step)
             _learn(loss, state, processes)
             heads.normalise_prototypes()
-            state.remember(batch)
+            state.remember(batch, carried)
             state.step += 1
 
             meter.add({"loss": loss, **_tensors(asdict(statistics), processes.device)})
@@ -107,9 +109,11 @@ def _loss(
     *,
     seed: int,
     scratch: Scratch,
-) -> tuple[Tensor, StepStatistics]:
+) -> tuple[Tensor, StepStatistics, Carried]:
     """The step's loss and figures; the state remembers where the next assignment starts."""
-    loss, statistics, state.starts = discovery_step(
+    # k-means looks at embeddings, not at logits: it needs all rows in every step.
+    renew = state.step % settings.renew_memory == 0 or settings.pseudo_labels == "kmeans"
+    loss, statistics, carried = discovery_step(
         heads,
         batch.views,
         memories=(state.memories[0].features(), state.memories[1].features()),
@@ -119,10 +123,12 @@ def _loss(
         alpha=settings.alpha,
         swap=settings.swap,
         starts=state.starts,
+        remembered=state.remembered(renew=renew),
         seed=seed * 1_000_003 + state.step,
         scratch=scratch,
     )
-    return loss, statistics
+    state.starts = carried.starts
+    return loss, statistics, carried
 
 
 def _save_or_stop(

@@ -15,6 +15,7 @@ from rncdl.discovery.scratch import Scratch
 from rncdl.discovery.step import (
     Labelling,
     PseudoLabels,
+    Remembered,
     _second_starts,
     discovery_step,
     pseudo_labels,
@@ -67,12 +68,14 @@ def test_no_regions_give_a_loss_of_zero_that_can_be_followed():
 @pytest.mark.parametrize("memory", [0, 300])
 def test_the_step_reports_what_it_minimises(labelled, memory):
     heads = make_heads((N, 4))
-    loss, statistics, starts = run_step(heads, make_batch(labelled=labelled, memory=memory))
+    loss, statistics, carried = run_step(heads, make_batch(labelled=labelled, memory=memory))
     total = statistics.swapped_loss + 0.5 * statistics.supervised_loss
     assert loss.item() == pytest.approx(total, rel=1e-5)
     assert (statistics.supervised_loss == 0) == (labelled == 0)
     assert statistics.share_error <= 1e-3
-    assert [[len(start) for start in view] for view in starts] == [[K + N, K + 4]] * 2
+    assert [[len(start) for start in view] for view in carried.starts] == [[K + N, K + 4]] * 2
+    shapes = [[tuple(logits.shape) for logits in view] for view in carried.logits]
+    assert shapes == [[(40, K + N), (40, K + 4)]] * 2
 
 
 def test_alpha_weighs_the_supervised_term_from_zero_up():
@@ -108,8 +111,9 @@ def test_gradients_flow_into_the_heads_and_nowhere_else():
     heads, batch = make_heads((N, 4)), make_batch()
     for tensor in (*batch["views"], *batch["memories"], batch["labelled"]):
         tensor.requires_grad_()
-    loss, _, starts = run_step(heads, batch)
-    assert not any(start.requires_grad for view in starts for start in view)
+    loss, _, carried = run_step(heads, batch)
+    handed_on = (*carried.starts, *carried.logits)
+    assert not any(one.requires_grad for view in handed_on for one in view)
     loss.backward()
     for name, parameter in heads.named_parameters():
         assert parameter.grad is not None, name
@@ -158,8 +162,8 @@ def test_the_swap_decides_who_teaches_whom():
 
 def test_the_next_step_starts_where_this_one_ended():
     heads, batch = make_heads(), make_batch()
-    _, cold, starts = run_step(heads, batch)
-    _, warm, _ = run_step(heads, batch, starts=starts)
+    _, cold, carried = run_step(heads, batch)
+    _, warm, _ = run_step(heads, batch, starts=carried.starts)
     assert warm.num_rounds < cold.num_rounds
 
 
@@ -186,6 +190,51 @@ def test_scratch_memory_changes_nothing(memory):
     ]
     for one, other in zip(alone, shared, strict=True):
         assert torch.equal(one.targets, other.targets)
+
+
+def no_logits(*, memory: int) -> list[list[Tensor]]:
+    return [[torch.full((memory, K + n), torch.nan) for n in (N, 4)] for _ in range(2)]
+
+
+def test_renewed_logits_are_those_of_the_memory_and_change_nothing_else():
+    batch, kept = make_batch(), no_logits(memory=300)
+    plain, _, _ = run_step(make_heads((N, 4)), batch)
+    loss, _, carried = run_step(make_heads((N, 4)), batch, remembered=Remembered(kept, renew=True))
+    assert loss.item() == plain.item()
+    for view in range(2):
+        rows = torch.cat([batch["views"][view], batch["memories"][view]])
+        with torch.no_grad():
+            expected = make_heads((N, 4)).logits(rows)
+        for head in range(2):
+            found = torch.cat([carried.logits[view][head], kept[view][head]])
+            torch.testing.assert_close(found, expected[head], atol=1e-4, rtol=1e-4)
+
+
+def test_remembered_logits_are_taken_as_they_are():
+    """The memory's features are then not looked at, and the batch is normalised by itself."""
+    heads, batch, kept = make_heads((N, 4)), make_batch(), no_logits(memory=300)
+    run_step(heads, batch, remembered=Remembered(kept, renew=True))
+    before = copy.deepcopy(kept)
+    batch["memories"] = (torch.full((300, F), torch.nan),) * 2
+    options: dict[str, Any] = {"labelling": Labelling(), "starts": [None, None], "seed": 0}
+    made = pseudo_labels(
+        heads, batch["views"][0], batch["memories"][0], remembered=kept[0], renew=False, **options
+    )
+    with torch.no_grad():
+        alone = copy.deepcopy(heads).logits(batch["views"][0])
+    for head, one in enumerate(made):
+        assert torch.equal(kept[0][head], before[0][head])
+        torch.testing.assert_close(one.logits, alone[head], atol=1e-4, rtol=1e-4)
+        rows = torch.cat([one.logits, kept[0][head]])
+        shares = class_shares(rows.shape[1], "lognormal", mean=1, sigma=0.5, num_regions=340)
+        expected = balance(
+            rows,
+            order_shares(shares, class_mass(rows), order="mass"),
+            sharpness=10.0,
+            tolerance=1e-3,
+            max_rounds=500,
+        )
+        torch.testing.assert_close(one.targets, expected.assignment[:40], atol=1e-3, rtol=1e-2)
 
 
 def test_scratch_matrices_grow_and_keep_their_place():
@@ -220,9 +269,10 @@ def test_every_setting_learns(name, options):
     optimizer = torch.optim.SGD(heads.parameters(), lr=0.05, momentum=0.9)
     starts, losses = None, []
     for step in range(20):
-        loss, statistics, starts = run_step(
+        loss, statistics, carried = run_step(
             heads, batch, starts=starts, seed=step, **ABLATIONS[name]
         )
+        starts = carried.starts
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -240,7 +290,8 @@ def test_discovery_finds_the_clusters_of_an_easy_world():
     optimizer = torch.optim.SGD(heads.parameters(), lr=0.1, momentum=0.9)
     starts = None
     for step in range(40):
-        loss, statistics, starts = run_step(heads, batch, starts=starts, seed=step)
+        loss, statistics, carried = run_step(heads, batch, starts=starts, seed=step)
+        starts = carried.starts
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -257,7 +308,14 @@ def test_discovery_finds_the_clusters_of_an_easy_world():
 
 
 def made_at(log_scalings):
-    return PseudoLabels(torch.zeros(0, 2), log_scalings, num_rounds=1, share_error=0.0, num_used=0)
+    return PseudoLabels(
+        torch.zeros(0, 2),
+        torch.zeros(0, 2),
+        log_scalings,
+        num_rounds=1,
+        share_error=0.0,
+        num_used=0,
+    )
 
 
 def test_the_second_view_starts_where_the_first_one_ended_at_first():

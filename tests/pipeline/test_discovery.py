@@ -171,22 +171,37 @@ def test_a_bank_that_was_interrupted_is_completed_to_the_same_bytes(
         assert (run / "bank" / name).read_bytes() == (discovered / "bank" / name).read_bytes()
 
 
-def test_a_killed_discovery_resumes_bit_for_bit(discovered: Path, world: Path):
+@pytest.mark.parametrize("renew_memory", [1, 3])
+def test_a_killed_discovery_resumes_bit_for_bit(discovered: Path, world: Path, renew_memory: int):
+    """Also between two steps that renew the memory's logits: these are then in the checkpoint."""
+    whole, name = "main", f"killed{renew_memory}"
+    override = f"discover.renew_memory={renew_memory}"
+    if renew_memory > 1:
+        whole = "seldom"
+        discover(discovered, world, whole, override)
     words = ["discover", "--run", discovered, "--unlabelled", world / "unlabelled.json"]
-    words += ["--name", "killed"]
+    words += ["--name", name]
     process = subprocess.Popen(
-        command(*words), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command(*words, override),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
-    checkpoints = discovered / "discoveries" / "killed" / "checkpoints" / "rank_0"
+    checkpoints = discovered / "discoveries" / name / "checkpoints" / "rank_0"
     deadline = time.monotonic() + 120
     while not list_checkpoints(checkpoints):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    if not (discovered / "discoveries" / "killed" / "heads.safetensors").exists():
+    if not (discovered / "discoveries" / name / "heads.safetensors").exists():
         run_rncdl(*words, "--resume")
-    assert_same(heads(discovered, "killed"), heads(discovered))
+    assert_same(heads(discovered, name), heads(discovered, whole))
+    if renew_memory > 1:
+        assert not torch.equal(
+            heads(discovered, whole)["known.linear.weight"],
+            heads(discovered)["known.linear.weight"],
+        )
 
 
 def test_two_processes_share_the_pool(discovered: Path, world: Path):
