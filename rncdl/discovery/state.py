@@ -69,7 +69,9 @@ class DiscoveryState:
         self.optimizer.load_state_dict(saved["optimizer"])
         for memory, state in zip(self.memories, saved["memories"], strict=True):
             memory.load_state_dict(state)
-        for view, states in zip(self.logit_memories, saved["logit_memories"], strict=True):
+        # Checkpoints from before logits were kept have none.
+        kept = saved.get("logit_memories", [[], []])
+        for view, states in zip(self.logit_memories, kept, strict=True):
             for memory, state in zip(view, states, strict=True):
                 memory.load_state_dict(state)
         self.starts, self.num_fed, self.step = saved["starts"], saved["num_fed"], saved["step"]

@@ -69,7 +69,7 @@ class Processes:
         return cast("list[T]", items)
 
     def from_main(self, make: Callable[[], T]) -> T:
-        """What `make` makes in the main process, which has the others' cores meanwhile.
+        """What `make` makes in the main process, which has its machine's cores meanwhile.
 
         On GPUs, where each process has its own, every process makes it.
         """
@@ -78,7 +78,8 @@ class Processes:
         made = None
         if self.is_main:
             threads = torch.get_num_threads()
-            torch.set_num_threads(threads * self.count)
+            waiting_here = int(os.environ.get("LOCAL_WORLD_SIZE", self.count))  # set by torchrun
+            torch.set_num_threads(threads * waiting_here)
             try:
                 made = make()
             finally:

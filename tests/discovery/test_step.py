@@ -86,23 +86,24 @@ def test_alpha_weighs_the_supervised_term_from_zero_up():
     assert (double - without).item() == pytest.approx(2 * statistics.supervised_loss, rel=1e-4)
 
 
+def balanced(logits: Tensor) -> Tensor:
+    """The assignment that a step with the default labelling should find."""
+    num_regions, num_classes = logits.shape
+    shares = class_shares(num_classes, "lognormal", mean=1, sigma=0.5, num_regions=num_regions)
+    ordered = order_shares(shares, class_mass(logits), order="mass")
+    return balance(logits, ordered, sharpness=10.0, tolerance=1e-3, max_rounds=500).assignment
+
+
 def test_pseudo_labels_are_the_balanced_assignment_of_batch_and_memory():
     heads, batch = make_heads(), make_batch()
     rows = torch.cat([batch["views"][0], batch["memories"][0]])
     with torch.no_grad():
         logits = copy.deepcopy(heads).logits(rows)[0]  # training mode: the rows' own statistics
-    shares = class_shares(K + N, "lognormal", mean=1.0, sigma=0.5, num_regions=len(rows))
-    expected = balance(
-        logits,
-        order_shares(shares, class_mass(logits), order="mass"),
-        sharpness=10.0,
-        tolerance=1e-3,
-        max_rounds=500,
-    )
+    expected = balanced(logits)
     (made,) = pseudo_labels(
         heads, batch["views"][0], batch["memories"][0], labelling=Labelling(), starts=[None], seed=0
     )
-    torch.testing.assert_close(made.targets, expected.assignment[:40], atol=1e-3, rtol=1e-2)
+    torch.testing.assert_close(made.targets, expected[:40], atol=1e-3, rtol=1e-2)
     used = (logits.softmax(1).sum(0)[K:] >= 1).sum()
     assert made.num_used == used
 
@@ -226,15 +227,7 @@ def test_remembered_logits_are_taken_as_they_are():
         assert torch.equal(kept[0][head], before[0][head])
         torch.testing.assert_close(one.logits, alone[head], atol=1e-4, rtol=1e-4)
         rows = torch.cat([one.logits, kept[0][head]])
-        shares = class_shares(rows.shape[1], "lognormal", mean=1, sigma=0.5, num_regions=340)
-        expected = balance(
-            rows,
-            order_shares(shares, class_mass(rows), order="mass"),
-            sharpness=10.0,
-            tolerance=1e-3,
-            max_rounds=500,
-        )
-        torch.testing.assert_close(one.targets, expected.assignment[:40], atol=1e-3, rtol=1e-2)
+        torch.testing.assert_close(one.targets, balanced(rows)[:40], atol=1e-3, rtol=1e-2)
 
 
 def test_scratch_matrices_grow_and_keep_their_place():

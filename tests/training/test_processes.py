@@ -30,6 +30,7 @@ def test_the_main_process_makes_things_with_the_cores_of_all(monkeypatch: pytest
         items[:] = [-1, None]
 
     monkeypatch.setattr(torch.distributed, "all_gather_object", all_gather_object)
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     before = torch.get_num_threads()
     for rank in range(2):
         pair = Processes(rank=rank, count=2, device=torch.device("cpu"))
