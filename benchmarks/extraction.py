@@ -79,7 +79,8 @@ def infer(detector: Detector, images: list[ViewedImage]) -> list[Tensor]:
 
 @torch.inference_mode()
 def lean_step(detector: Detector, images: list[ViewedImage]) -> None:
-    extract_features(detector, images, choose_regions(detector, images, CHOICE))
+    chosen, _ = choose_regions(detector, images, CHOICE)
+    extract_features(detector, images, chosen)
 
 
 def naive_step(detector: Detector, images: list[ViewedImage]) -> None:

@@ -14,6 +14,7 @@ Positive = Annotated[int, Field(gt=0)]
 NonNegative = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Augmentation = Literal["none", "weak", "simclr"]
 
 
 class _Settings(BaseModel):
@@ -180,7 +181,9 @@ class DiscoverSettings(_Settings):
     """At most so many matched proposals of a labelled image enter the supervised term."""
     views: Annotated[int, Field(ge=2)] = 4
     """Views of each image in the bank; a step draws two of them."""
-    augmentation: Literal["weak", "simclr"] = "weak"
+    augmentation: Augmentation = "weak"
+    """How far a view's colours and sharpness are distorted: as in SimCLR, half as far (the paper),
+    or not at all (ours: the image itself, its mirror image, and so on in turn)."""
     memory_batches: NonNegative = 100
     """Batches of features that each view remembers."""
     renew_memory: Positive = 1
@@ -232,6 +235,8 @@ class BaselineSettings(_Settings):
     """Pool images per step, and as many labelled ones."""
     crops_per_image: Positive = 16
     """Regions drawn from each pool image, per step and for k-means."""
+    augmentation: Augmentation = "weak"
+    """How far the crops' colours are distorted."""
     rate: Rate = 0.1
     """Peak of the learning rate, reached in the first tenth of the steps; a cosine follows."""
     uno_heads: Positive = 4

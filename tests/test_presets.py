@@ -210,7 +210,7 @@ def take_discovery_step(detector: Detector, pool: Pool, settings: Settings, fold
     items = [dataset[(index, index)] for index in range(len(pool))]
     images = [item for item in items if not isinstance(item, BadImage)]
     with torch.inference_mode():
-        chosen = choose_regions(detector, images, region_choice(settings))
+        chosen, _ = choose_regions(detector, images, region_choice(settings))
         extracted = extract_features(detector, images, chosen)
     batch = batch_of_extracted(extracted, extracted[: pool.num_labelled])
     heads = build_heads(detector, settings.discover)

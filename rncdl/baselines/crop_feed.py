@@ -44,7 +44,7 @@ def draw_view(
         all_boxes,
         images=places,
         side_px=settings.baselines.crop_px,
-        strength=STRENGTHS[settings.discover.augmentation],
+        strength=STRENGTHS[settings.baselines.augmentation],
         flip_chance=settings.data.flip,
         generator=generator,
     )

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional
 
+from rncdl.config import Augmentation
+
 BLUR_REFERENCE_PX = 640
 """Blur is given for images of this short side and scales with the image."""
 
@@ -25,7 +27,8 @@ class Strength:
     blur_sigmas_px: tuple[float, float]
 
 
-STRENGTHS: dict[str, Strength] = {
+STRENGTHS: dict[Augmentation, Strength] = {
+    "none": Strength(0, 0, 0, 0, 0, 0, 0, (0, 0)),
     # The paper says "weaker versions" of SimCLR's distortions and no numbers: half of each.
     "weak": Strength(0.4, 0.4, 0.4, 0.1, 0.8, 0.1, 0.25, (0.1, 1.0)),
     # What the authors' code does.

@@ -10,6 +10,7 @@ from torch.utils.data import Dataset
 from torchvision.transforms.v2 import functional as geometry
 
 from rncdl.classes import KnownLabels
+from rncdl.config import Augmentation
 from rncdl.data.datasets import BadImage, ImageReader, ItemKey
 from rncdl.data.records import ImageRecord
 from rncdl.data.transforms import resized_size
@@ -35,6 +36,10 @@ class ViewedImage:
     """(n, 4) float32, pixels of the image on disk"""
     labels: Tensor
     """(n,) int64 in 0..K-1"""
+
+    def is_plain(self, view: View) -> bool:
+        """Whether a view shows nothing but `plain`."""
+        return self.plain.shape == view.image.shape and not (view.flipped or view.distorted)
 
 
 class Pool:
@@ -69,14 +74,18 @@ class Pool:
 
 
 class ViewedImages(Dataset[ViewedImage | BadImage]):
-    """Pool images in `num_views` views each; the item's seed decides all of them."""
+    """Pool images in `num_views` views each; the item's seed decides all of them.
+
+    Views whose colours are left alone differ by their sides and by mirroring only, so every other
+    one of them is mirrored.
+    """
 
     def __init__(
         self,
         pool: Pool,
         *,
         num_views: int,
-        strength: Literal["weak", "simclr"],
+        strength: Augmentation,
         short_sides_px: Sequence[int],
         long_side_px: int,
         plain_short_side_px: int,
@@ -114,9 +123,9 @@ class ViewedImages(Dataset[ViewedImage | BadImage]):
                 strength=self._strength,
                 short_sides_px=self._short_sides_px,
                 long_side_px=self._long_side_px,
-                flip_chance=self._flip,
+                flip_chance=self._flip_chance(number),
             )
-            for _ in range(self._num_views)
+            for number in range(self._num_views)
         ]
         height, width = image.shape[-2:]
         size = resized_size(height, width, self._plain_short_side_px, self._long_side_px)
@@ -133,3 +142,9 @@ class ViewedImages(Dataset[ViewedImage | BadImage]):
             boxes_xyxy=boxes,
             labels=labels,
         )
+
+    def _flip_chance(self, number: int) -> float:
+        """Of the view that is the `number`th of its image."""
+        if self._strength != "none" or self._flip == 0:
+            return self._flip
+        return float(number % 2)

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional
 
+from rncdl.config import Augmentation
 from rncdl.data.colours import STRENGTHS, Dice, distort
 from rncdl.data.transforms import resized_size
 
@@ -21,6 +21,8 @@ class View:
     scale_x: float
     scale_y: float
     flipped: bool
+    distorted: bool
+    """its colours may be others than the image's"""
 
     def carry_boxes(self, boxes_xyxy: Tensor) -> Tensor:
         """Boxes of the original image, (R, 4), where they lie in this view."""
@@ -37,7 +39,7 @@ def draw_view(
     image: Tensor,
     generator: torch.Generator,
     *,
-    strength: Literal["weak", "simclr"],
+    strength: Augmentation,
     short_sides_px: Sequence[int],
     long_side_px: int,
     flip_chance: float,
@@ -57,4 +59,5 @@ def draw_view(
         scale_x=new_width / width,
         scale_y=new_height / height,
         flipped=flipped,
+        distorted=strength != "none",
     )

@@ -59,8 +59,11 @@ class ExtractedRegions:
 @torch.no_grad()
 def choose_regions(
     detector: Detector, images: Sequence[ViewedImage], choice: RegionChoice
-) -> list[ChosenRegions]:
-    """Each image's regions, refined once, and its matched ones, from one pass over `plain`."""
+) -> tuple[list[ChosenRegions], list[Tensor]]:
+    """Each image's regions, refined once, and its matched ones, from one pass over `plain`.
+
+    Also that pass's feature maps.
+    """
     batch = detector.batch_images([image.plain for image in images])
     maps = detector.feature_maps(batch)
     scores = detector.score_anchors(maps)
@@ -105,7 +108,7 @@ def choose_regions(
                 matched_labels=labels,
             )
         )
-    return chosen
+    return chosen, maps
 
 
 def match_proposals(
@@ -124,25 +127,37 @@ def match_proposals(
 
 
 def extract_features(
-    detector: Detector, images: Sequence[ViewedImage], chosen: Sequence[ChosenRegions]
+    detector: Detector,
+    images: Sequence[ViewedImage],
+    chosen: Sequence[ChosenRegions],
+    *,
+    plain_maps: Sequence[Tensor] | None = None,
 ) -> list[ExtractedRegions]:
     """Features of the chosen regions in every view; views of one shape share a batch.
 
-    With gradients where the caller has not turned them off.
+    `plain_maps`: the feature maps of the plain images, which spare views that show nothing else
+    their pass. With gradients where the caller has not turned them off.
     """
     pairs = [(i, v) for i, image in enumerate(images) for v in range(len(image.views))]
-    pairs.sort(key=lambda pair: images[pair[0]].views[pair[1]].image.shape)
+    everywhere = [torch.cat([one.boxes_xyxy, one.matched_boxes_xyxy]) for one in chosen]
     rows: dict[tuple[int, int], Tensor] = {}
+    if plain_maps is not None:
+        plain = {i: v for i, v in pairs if images[i].is_plain(images[i].views[v])}
+        boxes = [
+            images[i].views[plain[i]].carry_boxes(regions) if i in plain else regions[:0]
+            for i, regions in enumerate(everywhere)
+        ]
+        features = detector.region_features(plain_maps, boxes).split([len(b) for b in boxes])
+        rows = {(i, v): features[i] for i, v in plain.items()}
+        pairs = [pair for pair in pairs if pair not in rows]
+    pairs.sort(key=lambda pair: images[pair[0]].views[pair[1]].image.shape)
     for start in range(0, len(pairs), len(images)):
         group = pairs[start : start + len(images)]
         views = [images[i].views[v] for i, v in group]
         batch = detector.batch_images([view.image for view in views])
-        boxes = [
-            view.carry_boxes(torch.cat([chosen[i].boxes_xyxy, chosen[i].matched_boxes_xyxy]))
-            for view, (i, _) in zip(views, group, strict=True)
-        ]
-        features = detector.region_features(detector.feature_maps(batch), boxes)
-        rows.update(zip(group, features.split([len(b) for b in boxes]), strict=True))
+        boxes = [view.carry_boxes(everywhere[i]) for view, (i, _) in zip(views, group, strict=True)]
+        found = detector.region_features(detector.feature_maps(batch), boxes)
+        rows.update(zip(group, found.split([len(b) for b in boxes]), strict=True))
     extracted = []
     for i, (image, regions) in enumerate(zip(images, chosen, strict=True)):
         stacked = torch.stack([rows[i, v] for v in range(len(image.views))])

@@ -157,8 +157,8 @@ def _extract(
 ) -> list[ExtractedRegions]:
     precision = choose_precision(settings.train.precision, detector.device)
     with autocast(detector.device, precision):
-        chosen = choose_regions(detector, images, region_choice(settings))
-        return extract_features(detector, images, chosen)
+        chosen, maps = choose_regions(detector, images, region_choice(settings))
+        return extract_features(detector, images, chosen, plain_maps=maps)
 
 
 def _probe(

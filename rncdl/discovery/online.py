@@ -1,7 +1,6 @@
 """Discovery as in the paper: each step runs the detector on fresh views."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -91,10 +90,12 @@ class OnlineFeed:
         mode = self._detector.training
         with autocast(device, precision):
             self._detector.eval()
-            chosen = choose_regions(self._detector, images, self._choice)
+            chosen, maps = choose_regions(self._detector, images, self._choice)
             self._detector.train(mode)
-            with nullcontext() if self._with_gradients else torch.no_grad():
+            if self._with_gradients:
                 return extract_features(self._detector, images, chosen)
+            with torch.no_grad():
+                return extract_features(self._detector, images, chosen, plain_maps=maps)
 
 
 def train_heads_online(

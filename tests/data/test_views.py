@@ -19,6 +19,13 @@ def draw(seed: int, *, strength="weak", short_sides=(40,), flip=0.5, image=IMAGE
     )
 
 
+def test_no_distortion_leaves_every_pixel_alone():
+    view = draw(3, strength="none", flip=0)
+    assert torch.equal(view.image, IMAGE)
+    assert not view.distorted
+    assert draw(3, flip=0).distorted
+
+
 def test_no_boxes_stay_no_boxes():
     assert draw(0).carry_boxes(torch.zeros(0, 4)).shape == (0, 4)
 

@@ -86,8 +86,41 @@ def test_the_detector_in_memory_does_not_move_either(trained: Path, world: Path)
     pool = load_pool(run, world)
     items = [view_images(pool, settings, num_views=2)[(i, i)] for i in range(4)]
     images = [item for item in items if not isinstance(item, BadImage)]
-    extract_features(detector, images, choose_regions(detector, images, region_choice(settings)))
+    chosen, _ = choose_regions(detector, images, region_choice(settings))
+    extract_features(detector, images, chosen)
     assert_same(before, detector.state_dict())
+
+
+def test_views_without_distortion_are_the_image_and_its_mirror_image(trained: Path, world: Path):
+    """The first shares the pass that finds the regions, which changes nothing."""
+    run = RunFolder(trained)
+    one_side = f"data.short_sides_px=[{run.settings().data.eval_short_side_px}]"
+    settings = resolve_settings(None, ["discover.augmentation=none", one_side], base=run.settings())
+    detector = load_detector(run, settings, run.split()).eval()
+    dataset = view_images(load_pool(run, world), settings, num_views=3)
+    images = [
+        item for item in (dataset[(i, i)] for i in range(3)) if not isinstance(item, BadImage)
+    ]
+    for image in images:
+        assert [image.is_plain(view) for view in image.views] == [True, False, True]
+        assert torch.equal(image.views[0].image, image.plain)
+        assert torch.equal(image.views[1].image, image.plain.flip(-1))
+    passes = []
+    detector.backbone.register_forward_hook(
+        lambda _, arguments, __: passes.append(len(arguments[0]))
+    )
+    with torch.no_grad():
+        chosen, maps = choose_regions(detector, images, region_choice(settings))
+        apart = extract_features(detector, images, chosen)
+        assert sum(passes) == 3 + 9
+        shared = extract_features(detector, images, chosen, plain_maps=maps)
+        assert sum(passes) == 3 + 9 + 6
+    for one, other in zip(apart, shared, strict=True):
+        torch.testing.assert_close(one.features, other.features, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            one.matched_features, other.matched_features, rtol=1e-4, atol=1e-5
+        )
+        assert not torch.allclose(one.features[0], one.features[1], rtol=1e-2)
 
 
 def test_bank_and_online_give_the_same_loss(discovered: Path, world: Path):
@@ -102,7 +135,7 @@ def test_bank_and_online_give_the_same_loss(discovered: Path, world: Path):
     images = [dataset[(index, settings.seed * 1_000_003 + index)] for index in indices]
     with torch.no_grad():
         viewed = [image for image in images if not isinstance(image, BadImage)]
-        chosen = choose_regions(detector, viewed, region_choice(settings))
+        chosen, _ = choose_regions(detector, viewed, region_choice(settings))
         direct = batch_of_extracted(*[extract_features(detector, viewed, chosen)] * 2)
     counts, matched = bank.counts(), bank.matched_counts()
     stored = DiscoveryBatch(
