@@ -2,7 +2,7 @@
 
 The bare cost is that of the products alone, in float32: forward and backward of the heads on the
 batch, and forward on batch and memory of either view for the pseudo-labels. One thread; the two
-are timed in turn, and the medians compared; with --renew-memory the mean of the steps between two
+are timed in turn, and the medians compared; of a memory renewed less often the mean between two
 renewals. Features gather around 1.2 centres per output, so that the heads learn while they are
 timed, as in a run. "moved": the share of the pseudo-labels' mass that the oldest remembered logits
 put elsewhere than new ones would.
@@ -35,10 +35,12 @@ class Size:
     num_clusters: int
     hidden_width: int
     projection_width: int
+    renew_memory: int = 1
+    """steps between renewals of the memory's logits"""
 
 
 SIZES = {
-    "demo": Size(400, 4_000, 200, 256, 8, 20, 512, 128),
+    "demo": Size(400, 4_000, 200, 256, 8, 20, 512, 128, renew_memory=2),
     "demo, wide": Size(400, 8_000, 200, 256, 20, 60, 2048, 256),
     "paper": Size(200, 20_000, 100, 1024, 79, 3000, 2048, 256),
 }
@@ -209,7 +211,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=[*SIZES, "all"], default="all")
     parser.add_argument("--order", choices=["mass", "random", "fixed"], default="mass")
-    parser.add_argument("--renew-memory", type=int, default=1, help="steps between renewals")
+    parser.add_argument("--renew-memory", type=int, help="instead of the size's own")
     parser.add_argument("--warm-up", type=int, default=20)
     parser.add_argument("--steps", type=int, default=9)
     arguments = parser.parse_args()
@@ -222,7 +224,7 @@ def main() -> None:
                 name,
                 size,
                 order=arguments.order,
-                renew_memory=arguments.renew_memory,
+                renew_memory=arguments.renew_memory or size.renew_memory,
                 num_warm_up=arguments.warm_up if name != "paper" else min(3, arguments.warm_up),
                 num_steps=arguments.steps if name != "paper" else min(4, arguments.steps),
             )

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rncdl.training.launching import is_one_of_many, run_in_processes
+from rncdl.training.launching import is_one_of_many, one_gpu_or_two_processes, run_in_processes
 from rncdl.version import __version__
 
 app = typer.Typer(
@@ -595,7 +595,9 @@ def demo(
 
     Two processes share the work, or one where there is one GPU.
     """
-    from rncdl.stages.demo import DemoSize, num_processes, run_demo
+    # Before the import below, which takes seconds that the starting process need not wait.
+    if not is_one_of_many():
+        _share_work(one_gpu_or_two_processes())
+    from rncdl.stages.demo import DemoSize, run_demo
 
-    _share_work(num_processes())
     run_demo(out, seed=seed, size=DemoSize())

@@ -41,7 +41,7 @@ class DemoSize:
     labelled: int = 1200
     unlabelled: int = 1200
     val: int = 300
-    detector_steps: int = 600
+    detector_steps: int = 550
     ceiling_steps: int = 180
     """of the fully supervised detector, which starts from the demo's own"""
     overrides: tuple[str, ...] = ()
@@ -65,11 +65,6 @@ class _Row:
 
 
 _HEADER = ["System", "known AP", "novel AP", "all AP", "novel mask AP", "novel cluster acc."]
-
-
-def num_processes() -> int:
-    """Two, however many cores there are, so that the figures are the same; one for one GPU."""
-    return 1 if torch.cuda.device_count() == 1 else 2
 
 
 def run_demo(out: Path, *, seed: int, size: DemoSize) -> None:

@@ -31,6 +31,13 @@ def has_lost_another(error: RuntimeError) -> bool:
     return is_one_of_many() and any(words in str(error).lower() for words in lost)
 
 
+def one_gpu_or_two_processes() -> int:
+    """How many processes a small job takes: two, whatever the number of cores; one for one GPU."""
+    import torch  # not above: whoever only starts others need not wait for it
+
+    return 1 if torch.cuda.device_count() == 1 else 2
+
+
 def run_in_processes(count: int, arguments: Sequence[str]) -> int:
     """Run `rncdl arguments` in `count` processes that share the work, and wait for them.
 

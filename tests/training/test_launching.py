@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from rncdl.training import launching
-from rncdl.training.launching import has_lost_another, run_in_processes
+from rncdl.training.launching import (
+    has_lost_another,
+    one_gpu_or_two_processes,
+    run_in_processes,
+)
 
 PRETEND = Path(__file__).with_name("pretend_rncdl.py")
 
@@ -18,6 +22,12 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "_COMMAND", (sys.executable, PRETEND))
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
+
+def test_a_small_job_takes_two_processes_unless_there_is_one_gpu(monkeypatch: pytest.MonkeyPatch):
+    for num_gpus, expected in ((0, 2), (1, 1), (4, 2)):
+        monkeypatch.setattr("torch.cuda.device_count", lambda count=num_gpus: count)
+        assert one_gpu_or_two_processes() == expected
 
 
 def test_every_process_knows_its_place_and_shares_the_cores(tmp_path: Path, monkeypatch):
