@@ -41,7 +41,7 @@ class DemoSize:
     labelled: int = 1200
     unlabelled: int = 1200
     val: int = 300
-    detector_steps: int = 550
+    detector_steps: int = 520
     ceiling_steps: int = 180
     """of the fully supervised detector, which starts from the demo's own"""
     overrides: tuple[str, ...] = ()
