@@ -317,7 +317,11 @@ def evaluate(
     images: ImagesOption = None,
     name: Annotated[
         str | None,
-        typer.Option("--name", help="The discovery to evaluate; default: the newest finished one."),
+        typer.Option(
+            "--name",
+            help="The discovery to evaluate; default: the newest finished one. 'trained': the "
+            "detector without a discovery.",
+        ),
     ] = None,
     predictions: Annotated[
         Path | None,
@@ -376,7 +380,9 @@ def predict(
     discovery: Annotated[
         str | None,
         typer.Option(
-            "--discovery", help="The discovery to use; default: the newest finished one, if any."
+            "--discovery",
+            help="The discovery to use; default: the newest finished one, if any. 'trained': the "
+            "detector without a discovery.",
         ),
     ] = None,
     head: Annotated[

@@ -138,14 +138,13 @@ def load(
     """A run's detector for known and novel classes, ready to predict.
 
     discovery: its name; None takes the newest finished one, and the detector as it was trained
-    (known classes alone) where there is none.
+    (known classes alone) where there is none; so does "trained", whatever there is.
     head: which novel head, where the discovery has several.
     device: auto, cpu, cuda, cuda:1, mps; None takes the run's setting.
     overrides: settings to change, e.g. ["predict.max_detections=100"].
     """
     folder = RunFolder(Path(run))
-    if discovery is None:
-        discovery = next(reversed(folder.discovery_names()), None)
+    discovery = folder.choose_discovery(discovery)
     base = folder.settings() if discovery is None else folder.discovery(discovery).settings()
     settings = resolve_settings(base=base, overrides=overrides)
     if device is not None:

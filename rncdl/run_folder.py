@@ -16,6 +16,9 @@ from rncdl.data.datasets import BadImage
 from rncdl.errors import UserError
 from rncdl.files import write_atomically
 
+AS_TRAINED = "trained"
+"""Where a discovery could be named, this names the detector as it was trained, without one."""
+
 
 @dataclass(frozen=True)
 class TrainingInputs:
@@ -52,7 +55,8 @@ class RunFolder:
     bank/                  region features of the pool
     discoveries/NAME/      one discovery: settings, inputs, checkpoints, journal, heads
     skipped_images.jsonl   images passed over because they cannot be read
-    evaluations/NAME/      detections, assignments, report.json and report.md of one evaluation
+    evaluations/NAME/VAL/  detections, assignments, report.json and report.md of one evaluation of
+                           discovery NAME, or of the detector as `trained`, on VAL.json
     compare/NAME/          a table of systems, ablate/NAME/ tables of ablations: see TableFolder
     report.html            the page to look at
     ```
@@ -102,12 +106,23 @@ class RunFolder:
 
     def discovery(self, name: str) -> "DiscoveryFolder":
         """The folder of one discovery."""
+        if Path(name).name != name or name in ("", "..", AS_TRAINED):
+            raise UserError(
+                f"A discovery cannot be named {name!r}: take a plain name without slashes, and not "
+                f"{AS_TRAINED!r}, which stands for the detector without a discovery."
+            )
         return DiscoveryFolder(self.path / "discoveries" / name)
 
     def discovery_names(self) -> list[str]:
         """Finished discoveries, the oldest first."""
         found = sorted((self.path / "discoveries").glob("*/heads.safetensors"), key=_written_at)
         return [path.parent.name for path in found]
+
+    def choose_discovery(self, name: str | None) -> str | None:
+        """The discovery of that name; None takes the newest finished one, `trained` takes none."""
+        if name is None:
+            return next(reversed(self.discovery_names()), None)
+        return None if name == AS_TRAINED else name
 
     @property
     def skipped_images_file(self) -> Path:
@@ -116,19 +131,15 @@ class RunFolder:
 
     def evaluation(self, val_name: str, discovery: str | None) -> "EvaluationFolder":
         """The folder of one evaluation: of the detector as trained, or of a discovery."""
-        return EvaluationFolder(self.path / "evaluations" / f"{val_name}_{discovery or 'trained'}")
+        return EvaluationFolder(self._evaluations_dir(discovery) / val_name)
 
     def evaluations_of(self, discovery: str | None) -> "dict[str, EvaluationFolder]":
         """Finished evaluations of a discovery, or of the detector as trained, by validation set."""
-        wanted = f"_{discovery or 'trained'}"
-        # `val_my_main` ends like one of `main` but is one of `my_main`, where there is such a name.
-        endings = {wanted, "_trained", *(f"_{name}" for name in self.discovery_names())}
-        folders = sorted(path.parent for path in self.path.glob("evaluations/*/report.json"))
-        return {
-            folder.name.removesuffix(wanted): EvaluationFolder(folder)
-            for folder in folders
-            if max(filter(folder.name.endswith, endings), key=len, default="") == wanted
-        }
+        finished = sorted(self._evaluations_dir(discovery).glob("*/report.json"))
+        return {path.parent.name: EvaluationFolder(path.parent) for path in finished}
+
+    def _evaluations_dir(self, discovery: str | None) -> Path:
+        return self.path / "evaluations" / (discovery or AS_TRAINED)
 
     def table_dir(self, command: Literal["compare", "ablate"], name: str) -> Path:
         """The folder of a comparison or of ablations."""

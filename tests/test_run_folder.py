@@ -1,5 +1,9 @@
+import os
 from pathlib import Path
 
+import pytest
+
+from rncdl.errors import UserError
 from rncdl.run_folder import RunFolder
 
 
@@ -13,17 +17,32 @@ def test_a_run_without_evaluations_has_none(tmp_path: Path):
     assert RunFolder(tmp_path).evaluations_of(None) == {}
 
 
-def test_an_evaluation_belongs_to_the_discovery_whose_whole_name_it_ends_with(tmp_path: Path):
+def test_every_pair_of_discovery_and_validation_file_has_an_evaluation_of_its_own(tmp_path: Path):
     run = RunFolder(tmp_path)
-    for name in ("main", "my_main"):
+    names = {"main": {"val", "val_my"}, "my_main": {"val"}, None: {"val", "val_main"}}
+    for discovery, files in names.items():
+        for val in files:
+            touch(run.evaluation(val, discovery).report_json)
+    for discovery, files in names.items():
+        found = run.evaluations_of(discovery)
+        assert found == {val: run.evaluation(val, discovery) for val in files}
+
+
+def test_a_discovery_is_chosen_by_name_or_by_age(tmp_path: Path):
+    run = RunFolder(tmp_path)
+    assert run.choose_discovery(None) is None
+    for age, name in enumerate(("second", "first")):
         touch(run.discovery(name).heads_file)
-        touch(run.evaluation("val", name).report_json)
-    touch(run.evaluation("my_val", "main").report_json)
-    touch(run.evaluation("val", None).report_json)
-    assert set(run.evaluations_of("main")) == {"val", "my_val"}
-    assert run.evaluations_of("main")["val"] == run.evaluation("val", "main")
-    assert run.evaluations_of("my_main") == {"val": run.evaluation("val", "my_main")}
-    assert run.evaluations_of(None) == {"val": run.evaluation("val", None)}
+        os.utime(run.discovery(name).heads_file, (1000 - age, 1000 - age))
+    assert run.choose_discovery(None) == "second"
+    assert run.choose_discovery("first") == "first"
+    assert run.choose_discovery("trained") is None
+
+
+@pytest.mark.parametrize("name", ["trained", "../main", "a/b", "", "..", "."])
+def test_a_discovery_has_a_plain_name(tmp_path: Path, name: str):
+    with pytest.raises(UserError, match="cannot be named"):
+        RunFolder(tmp_path).discovery(name)
 
 
 def test_an_unfinished_evaluation_is_left_out(tmp_path: Path):

@@ -244,7 +244,7 @@ def _show(rows: list[_Row], out: Path, size: DemoSize, *, seed: int, seconds: fl
         "detector starts from the demo's own and is trained further with all labels.\n\n"
         + markdown_table(_HEADER, cells)
         + f"\nTook {seconds:.0f} s in all. {packages}.\n\n"
-        "All numbers: [run/evaluations/val_main/report.md](run/evaluations/val_main/report.md)\n"
+        "All numbers: [run/evaluations/main/val/report.md](run/evaluations/main/val/report.md)\n"
     )
     write_atomically(out / "report.md", text.encode())
     say(f"Took {seconds:.0f} s. Open {(out / 'report.html').resolve()}")

@@ -23,7 +23,7 @@ from rncdl.prediction import (
     known_classifier,
     predict_images,
 )
-from rncdl.run_folder import RunFolder
+from rncdl.run_folder import AS_TRAINED, RunFolder
 from rncdl.stages.loading import load_dataset, load_detector, load_heads
 from rncdl.stages.measure import (
     Frequencies,
@@ -48,12 +48,11 @@ def evaluate(
 ) -> Report | None:
     """Measure a run on `val`: tables on the screen, files in the run folder.
 
-    None but in the first process. `name`: a discovery; None takes the newest finished one, and
-    the detector as it was trained where there is none.
+    None but in the first process. `name`: a discovery; None takes the newest finished one;
+    the detector as it was trained where there is none, or where `trained` is asked for.
     """
     run = RunFolder(run_path)
-    if name is None:
-        name = next(reversed(run.discovery_names()), None)
+    name = run.choose_discovery(name)
     base = run.settings() if name is None else run.discovery(name).settings()
     settings = resolve_settings(base=base, overrides=overrides)
     folder = run.evaluation(val.stem, name)
@@ -77,7 +76,7 @@ def evaluate(
                 processes=processes,
             )
     if report is not None:
-        report.save(folder.report_json, folder.report_md, title=f"{val.name}, {name or 'trained'}")
+        report.save(folder.report_json, folder.report_md, title=f"{val.name}, {name or AS_TRAINED}")
         for table in report.screen_tables():
             console.print(table)
         say(f"Report: {folder.report_md} and {folder.report_json}")
@@ -123,9 +122,13 @@ def evaluate_predictions(
 ) -> list[APResult]:
     """AP of a COCO-results file without any model; its category ids are those of `val`.
 
-    Without `known`, all classes count as known.
+    Without `known`, all classes count as known. Nothing to share: other processes than the first
+    have no results.
     """
     settings = resolve_settings(overrides=overrides)
+    with join_processes(settings.device) as processes:
+        if not processes.is_main:
+            return []
     truth = load_dataset(val, images, shown=True)
     found = read_detections(predictions, images=truth.images)
     known_ids = (

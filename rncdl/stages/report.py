@@ -55,8 +55,7 @@ def report(
 ) -> None:
     """Write the page of a run. `name`: a discovery; None takes the newest finished one."""
     run = RunFolder(run_path)
-    if name is None:
-        name = next(reversed(run.discovery_names()), None)
+    name = run.choose_discovery(name)
     if name is None:
         raise UserError(f"{run_path}: no finished discovery to report on; run `rncdl discover`.")
     write_report(run, name, out or run.report_file, showcase=showcase)

@@ -54,7 +54,7 @@ class Begun:
 def begin_table(request: TableRequest, folder: TableFolder) -> Begun:
     """Settle what the rows start from; a table begun before goes on only from the same."""
     run = RunFolder(request.run)
-    discovery = request.discovery or next(reversed(run.discovery_names()), None)
+    discovery = run.choose_discovery(request.discovery)
     base = folder.settings() or (
         run.settings() if discovery is None else run.discovery(discovery).settings()
     )

@@ -35,10 +35,6 @@ def evaluated(world: Path, discovered: Path, tmp_path_factory: pytest.TempPathFa
     """A copy of that run whose discovery and whose detector as trained were measured."""
     run = tmp_path_factory.mktemp("evaluated") / "run"
     shutil.copytree(discovered, run, ignore=shutil.ignore_patterns("evaluations"))
-    evaluate(run, world / "val.json", images=None, name="main", train_labels=None, overrides=[])
-    detector_only = tmp_path_factory.mktemp("detector") / "run"
-    shutil.copytree(run, detector_only, ignore=shutil.ignore_patterns("discoveries", "bank"))
-    val = world / "val.json"
-    evaluate(detector_only, val, images=None, name=None, train_labels=None, overrides=[])
-    shutil.copytree(detector_only / "evaluations", run / "evaluations", dirs_exist_ok=True)
+    for name in ("main", "trained"):
+        evaluate(run, world / "val.json", images=None, name=name, train_labels=None, overrides=[])
     return run

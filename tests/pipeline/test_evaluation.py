@@ -25,6 +25,11 @@ def test_a_trained_run_gets_known_ap(world: Path, trained: Path, tmp_path: Path)
     assert "torch" in report["versions"]
 
 
+def test_the_detector_as_trained_can_be_measured_after_a_discovery(evaluated: Path):
+    report = json.loads(RunFolder(evaluated).evaluation("val", None).report_json.read_text())
+    assert {entry["system"] for entry in report["ap"]} == {"trained"}
+
+
 def test_a_discovery_gets_every_table_of_the_paper(world: Path, discovered: Path):
     run_rncdl("evaluate", world / "val.json", "--run", discovered, "--name", "main")
     folder = RunFolder(discovered).evaluation("val", "main")
@@ -59,9 +64,10 @@ def test_saved_predictions_can_be_evaluated_without_a_model(world: Path, discove
     predictions = folder.predictions("head0_fixed")
     known = ",".join(RunFolder(discovered).split().known)
     said = run_rncdl(
-        "evaluate", world / "val.json", "--predictions", predictions, "--known", known,
-        "predict.max_detections=20",
+        "--processes", 2, "evaluate", world / "val.json", "--predictions", predictions,
+        "--known", known, "predict.max_detections=20",
     )  # fmt: skip
+    assert said.count(f"{predictions.name}, bbox") == 1
     report = json.loads(folder.report_json.read_text())
     boxes = next(e for e in report["ap"] if e["system"] == "head0")
     assert f"{100 * boxes['all']['ap']:.2f}" in said

@@ -68,7 +68,7 @@ def test_with_an_evaluation_the_report_has_its_numbers(evaluated: Path, page: Pa
     assert 'class="examples wide"' in html
     for name in ("detector as trained", "RNCDL", "after discovery", "fully supervised"):
         assert re.search(rf'<th scope="row">{name}', html)
-    numbers = json.loads((evaluated / "evaluations" / "val_main" / "report.json").read_text())
+    numbers = json.loads((evaluated / "evaluations" / "main" / "val" / "report.json").read_text())
     first = numbers["ap"][0]["known"]["ap"]
     assert f">{100 * first:.1f}</td>" in html
 
