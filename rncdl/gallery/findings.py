@@ -15,7 +15,8 @@ from rncdl.gallery.charts import Line, line_chart
 _SYSTEM_NAMES = {
     "trained": "detector as trained (known classes only)",
     "knownonly": "after discovery, known classes only",
-    "kmeans": "k-means on region features",
+    "kmeans": "k-means on region features (confidence 1)",
+    "kmeans_weighed": "the same, weighed by objectness",
     "random": "RNCDL, random novel head",
 }
 _KNOWN_ONLY = ("trained", "knownonly")
