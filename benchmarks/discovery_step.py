@@ -20,7 +20,14 @@ from torch import Tensor
 from rncdl.discovery.heads import DiscoveryHeads, KnownHead, NovelHead
 from rncdl.discovery.memory import FeatureMemory
 from rncdl.discovery.scratch import Scratch
-from rncdl.discovery.step import Labelling, Remembered, Starts, discovery_step, pseudo_labels
+from rncdl.discovery.step import (
+    Labelling,
+    Moments,
+    Remembered,
+    Starts,
+    discovery_step,
+    pseudo_labels,
+)
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,7 @@ class World:
         for logits in self.logit_memories:
             logits.push(torch.zeros(size.num_remembered, outputs))
         self.starts: Starts | None = None
+        self.moments: Moments | None = None
         self.scratch = Scratch()
         self.num_steps = 0
 
@@ -104,7 +112,9 @@ class World:
         remembered = None
         if self.renew_memory > 1:
             renew = self.num_steps % self.renew_memory == 0
-            remembered = Remembered([[m.features()] for m in self.logit_memories], renew)
+            remembered = Remembered(
+                [[m.features()] for m in self.logit_memories], None if renew else self.moments
+            )
         loss, figures, carried = discovery_step(
             self.heads,
             views,
@@ -122,7 +132,7 @@ class World:
         loss.backward()
         self.optimizer.step()
         self.heads.normalise_prototypes()
-        self.starts = carried.starts
+        self.starts, self.moments = carried.starts, carried.moments
         for memory, features in zip(self.memories, views, strict=True):
             memory.push(features)
         for memory, (logits,) in zip(self.logit_memories, carried.logits, strict=True):
@@ -141,10 +151,10 @@ class World:
                 labelling=self.labelling,
                 starts=[None],
                 remembered=remembered,
-                renew=renew,
+                moments=moments,
                 seed=self.num_steps,
             )[0].targets
-            for renew in (False, True)
+            for moments in (self.moments[0] if self.moments else None, None)
         )
         return 0.5 * (by_old - by_new).abs().sum(1).mean().item()
 

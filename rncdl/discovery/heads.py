@@ -96,35 +96,42 @@ class NovelHead(nn.Module):
         return self.classify(self._embed_alone(features) if alone else self.projection(features))
 
     @torch.no_grad()
-    def embed_jointly(self, features: Tensor, *, scratch: Scratch | None = None) -> Tensor:
-        """The MLP's outputs (R, D) with BatchNorm by these very rows' statistics, no gradient.
+    def embed_jointly(
+        self, features: Tensor, *, moments: Tensor | None = None, scratch: Scratch | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The MLP's outputs (R, D), no gradient, and the moments that BatchNorm normalised by.
 
-        Leaves the running statistics alone, in either mode of the module.
+        `moments` (2, H): mean and variance of the hidden units, from an earlier call; None: those
+        of these very rows. The running statistics are left alone, in either mode of the module,
+        and used for a single row, which has no variance; it and a head without MLP have no moments.
         """
         if not self.projection:
-            return features
-        if len(features) < 2:
-            return self._embed_alone(features)
+            return features, None
+        if len(features) < 2 and moments is None:
+            return self._embed_alone(features), None
         linear, norm, output = self._layers()
         scratch = scratch or Scratch()
         hidden = scratch.matrix("hidden", len(features), len(linear.weight), like=features)
         torch.mm(features, linear.weight.T, out=hidden)
-        # Without a pass over the hidden units: their mean is that of the features, mapped.
-        mean = linear.weight @ features.mean(0)
         on_cpu = features.device.type == "cpu"
         block_rows = max(1, _BLOCK_ELEMENTS // hidden.shape[1]) if on_cpu else len(hidden)
         blocks = hidden.split(block_rows)
         changed = torch.empty_like(blocks[0])
-        squares = torch.zeros_like(mean)
-        for block in blocks:
-            squares += torch.sub(block, mean, out=changed[: len(block)]).square_().sum(0)
-        scale = norm.weight * (squares / len(features) + norm.eps).rsqrt()
+        if moments is None:
+            # Without a pass over the hidden units: their mean is that of the features, mapped.
+            mean = linear.weight @ features.mean(0)
+            squares = torch.zeros_like(mean)
+            for block in blocks:
+                squares += torch.sub(block, mean, out=changed[: len(block)]).square_().sum(0)
+            moments = torch.stack([mean, squares / len(features)])
+        mean, variance = moments
+        scale = norm.weight * (variance + norm.eps).rsqrt()
         shift = norm.bias - mean * scale
         embeddings = features.new_empty(len(features), output.out_features)
         for block, embedded in zip(blocks, embeddings.split(block_rows), strict=True):
             active = torch.addcmul(shift, block, scale, out=changed[: len(block)]).relu_()
             torch.mm(active, output.weight.T, out=embedded).add_(output.bias)
-        return embeddings
+        return embeddings, moments
 
     def _embed_alone(self, features: Tensor) -> Tensor:
         linear, norm, output = self._layers()

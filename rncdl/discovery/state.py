@@ -12,7 +12,7 @@ from rncdl.config import DiscoverSettings
 from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.discovery.memory import FeatureMemory
-from rncdl.discovery.step import Carried, Remembered, Starts
+from rncdl.discovery.step import Carried, Moments, Remembered, Starts
 from rncdl.training.checkpoints import list_checkpoints, load_checkpoint
 from rncdl.training.optimizer import make_sgd
 from rncdl.training.processes import Processes
@@ -29,6 +29,8 @@ class DiscoveryState:
     logit_memories: list[list[FeatureMemory]]
     """per view, per head: the logits of the memories' rows, where they are kept"""
     starts: Starts | None = None
+    moments: Moments | None = None
+    """what BatchNorm normalised by when the memories' logits were last computed"""
     num_fed: int = 0
     step: int = 0
 
@@ -47,7 +49,7 @@ class DiscoveryState:
     def remembered(self, *, renew: bool) -> Remembered | None:
         """What the step may take of the memories' logits, or must store."""
         views = [[memory.features() for memory in view] for view in self.logit_memories]
-        return Remembered(views, renew) if any(views) else None
+        return Remembered(views, None if renew else self.moments) if any(views) else None
 
     def to_dict(self) -> dict[str, Any]:
         """What `load` takes."""
@@ -59,6 +61,7 @@ class DiscoveryState:
                 [memory.state_dict() for memory in view] for view in self.logit_memories
             ],
             "starts": self.starts,
+            "moments": self.moments,
             "num_fed": self.num_fed,
             "step": self.step,
         }
@@ -69,12 +72,13 @@ class DiscoveryState:
         self.optimizer.load_state_dict(saved["optimizer"])
         for memory, state in zip(self.memories, saved["memories"], strict=True):
             memory.load_state_dict(state)
-        # Checkpoints from before logits were kept have none.
+        # Checkpoints from before logits and moments were kept have none.
         kept = saved.get("logit_memories", [[], []])
         for view, states in zip(self.logit_memories, kept, strict=True):
             for memory, state in zip(view, states, strict=True):
                 memory.load_state_dict(state)
-        self.starts, self.num_fed, self.step = saved["starts"], saved["num_fed"], saved["step"]
+        self.starts, self.moments = saved["starts"], saved.get("moments")
+        self.num_fed, self.step = saved["num_fed"], saved["step"]
 
 
 def first_state(

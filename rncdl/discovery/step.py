@@ -42,6 +42,8 @@ class PseudoLabels:
     """(B, C) what the head made of the batch"""
     log_scalings: Tensor | None
     """(C,) where the next step's assignment starts; None: from nothing"""
+    moments: Tensor | None
+    """(2, H) what the head's BatchNorm normalised by, if it has one"""
     num_rounds: int
     share_error: float
     """L1 distance over batch and memory from the shares asked for; k-means asks for none: 0"""
@@ -67,14 +69,20 @@ Starts = list[list[Tensor | None]]
 """Per view, per head: where the balanced assignment starts; None: from nothing."""
 
 
+Moments = list[list[Tensor | None]]
+"""Per view, per head (2, H): what BatchNorm normalised by when the memory's logits were computed;
+None: the head has no BatchNorm."""
+
+
 @dataclass(frozen=True)
 class Remembered:
     """The logits of the memories' rows, kept from step to step."""
 
     logits: Sequence[Sequence[Tensor]]
     """per view, per head (M, C), in the order of the memory's rows"""
-    renew: bool
-    """this step computes them anew and stores them here; otherwise it takes them as they are"""
+    moments: Moments | None
+    """the step takes the logits as they are, and normalises its batch by these as they were;
+    None: it computes the logits anew and stores them"""
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,7 @@ class Carried:
     """What a step hands on to the next one."""
 
     starts: Starts
+    moments: Moments
     logits: list[list[Tensor]]
     """per view, per head (B, C): what the heads made of the batch before they learned from it"""
 
@@ -117,6 +126,7 @@ def discovery_step(
     scratch = scratch or Scratch()
     taught: list[list[PseudoLabels]] = []
     for view, (batch, memory) in enumerate(zip(views, memories, strict=True)):
+        moments = None if remembered is None else remembered.moments
         view_starts = starts[0] if view == 0 else _second_starts(taught[0], starts)
         taught.append(
             pseudo_labels(
@@ -126,7 +136,7 @@ def discovery_step(
                 labelling=labelling,
                 starts=view_starts,
                 remembered=None if remembered is None else remembered.logits[view],
-                renew=remembered is None or remembered.renew,
+                moments=None if moments is None else moments[view],
                 seed=seed,
                 scratch=scratch,
             )
@@ -144,6 +154,7 @@ def discovery_step(
     statistics = _statistics(swapped, supervised, [*taught[0], *taught[1]])
     carried = Carried(
         [[made.log_scalings for made in view] for view in taught],
+        [[made.moments for made in view] for view in taught],
         [[made.logits for made in view] for view in taught],
     )
     return loss, statistics, carried
@@ -159,7 +170,7 @@ def pseudo_labels(
     starts: Sequence[Tensor | None],
     seed: int,
     remembered: Sequence[Tensor] | None = None,
-    renew: bool = True,
+    moments: Sequence[Tensor | None] | None = None,
     scratch: Scratch | None = None,
 ) -> list[PseudoLabels]:
     """Labels by each head of one view's `batch` (B, F), found together with its `memory` (M, F).
@@ -167,10 +178,13 @@ def pseudo_labels(
     Both go through today's heads as one batch: BatchNorm normalises them by their common
     statistics and leaves its running ones alone. In full precision even under autocast, since the
     sharpness multiplies the rounding of the logits. `remembered`: per head, the memory's logits
-    (M, C), stored there, or, unless they are to be renewed, taken from there; the batch then goes
-    through the heads alone.
+    (M, C), stored there, or, given the `moments` that they were computed with, taken from there;
+    the batch then goes through the heads alone, normalised by these.
     """
     scratch = scratch or Scratch()
+    renew = moments is None
+    if moments is None:
+        moments = [None] * len(heads.novel)
     num_rows = len(batch) + len(memory)
     num_fresh = num_rows if renew else len(batch)
     features = scratch.matrix("features", num_fresh, batch.shape[1], like=heads.known.linear.weight)
@@ -179,11 +193,12 @@ def pseudo_labels(
         features[len(batch) :] = memory
     made = []
     with torch.autocast(features.device.type, enabled=False):
-        for number, (head, start) in enumerate(zip(heads.novel, starts, strict=True)):
+        each_head = zip(heads.novel, starts, moments, strict=True)
+        for number, (head, start, old_moments) in enumerate(each_head):
             num_classes = heads.num_known + len(head.prototypes)
             logits = scratch.matrix("logits", num_rows, num_classes, like=features)
             heads.known.classify(features, out=logits[:num_fresh, : heads.num_known])
-            embeddings = head.embed_jointly(features, scratch=scratch)
+            embeddings, used = head.embed_jointly(features, moments=old_moments, scratch=scratch)
             head.classify(embeddings, out=logits[:num_fresh, heads.num_known :])
             if remembered is not None:
                 source, target = logits[len(batch) :], remembered[number]
@@ -202,7 +217,9 @@ def pseudo_labels(
                     keep_rows=len(batch),
                 )
                 made.append(
-                    PseudoLabels(targets, of_batch, None, labelling.kmeans_rounds, 0.0, num_used)
+                    PseudoLabels(
+                        targets, of_batch, None, used, labelling.kmeans_rounds, 0.0, num_used
+                    )
                 )
             else:
                 balanced = balance(
@@ -215,7 +232,7 @@ def pseudo_labels(
                     keep_rows=len(batch),
                     workspace=scratch.matrix("kernel", num_rows, num_classes, like=features),
                 )
-                made.append(_from_balanced(balanced, of_batch, num_used))
+                made.append(_from_balanced(balanced, of_batch, used, num_used))
     return made
 
 
@@ -232,11 +249,14 @@ def _second_starts(first: Sequence[PseudoLabels], starts: Starts) -> list[Tensor
     return moved
 
 
-def _from_balanced(balanced: Balanced, logits: Tensor, num_used: int) -> PseudoLabels:
+def _from_balanced(
+    balanced: Balanced, logits: Tensor, moments: Tensor | None, num_used: int
+) -> PseudoLabels:
     return PseudoLabels(
         balanced.assignment,
         logits,
         balanced.log_scalings,
+        moments,
         balanced.num_rounds,
         balanced.share_error,
         num_used,

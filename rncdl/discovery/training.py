@@ -127,7 +127,7 @@ def _loss(
         seed=seed * 1_000_003 + state.step,
         scratch=scratch,
     )
-    state.starts = carried.starts
+    state.starts, state.moments = carried.starts, carried.moments
     return loss, statistics, carried
 
 

@@ -84,7 +84,10 @@ def test_joint_embeddings_are_those_of_training_without_moving_the_statistics():
     features = torch.randn(2500, F) + 3
     before = copy.deepcopy(head.state_dict())
     with torch.no_grad():
-        embeddings = head.eval().embed_jointly(features)
+        embeddings, moments = head.eval().embed_jointly(features)
+        some, same_moments = head.embed_jointly(features[:3], moments=moments)
+    assert same_moments is moments
+    torch.testing.assert_close(some, embeddings[:3], atol=1e-5, rtol=1e-4)
     assert all(torch.equal(value, before[name]) for name, value in head.state_dict().items())
     torch.testing.assert_close(embeddings, head.train().projection(features), atol=1e-5, rtol=1e-4)
 
