@@ -101,6 +101,9 @@ class TrainSettings(_Settings):
     """The supervised phase."""
 
     steps: Positive = 180_000
+    augmentation: Augmentation = "none"
+    """How far an image's colours and sharpness are distorted, as in `discover.augmentation`: views
+    of discovery should differ by nothing that the detector has never seen."""
     batch_size: Positive = 16
     """Images per step over all processes and accumulated parts."""
     accumulate: Positive = 1

@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from rncdl.classes import KnownLabels
+from rncdl.config import Augmentation
+from rncdl.data.colours import STRENGTHS
 from rncdl.data.images import read_image
 from rncdl.data.masks import decode_masks
 from rncdl.data.records import ImageRecord
@@ -60,7 +62,9 @@ class ImageReader:
 
 
 class LabelledImages(Dataset[Sample | BadImage]):
-    """Training samples: known classes only, randomly resized and flipped, crowds left out."""
+    """Training samples: known classes only, randomly resized, flipped and recoloured, crowds left
+    out.
+    """
 
     def __init__(
         self,
@@ -69,6 +73,7 @@ class LabelledImages(Dataset[Sample | BadImage]):
         short_sides_px: Sequence[int],
         long_side_px: int,
         flip: float,
+        strength: Augmentation,
         with_masks: bool,
         on_bad_image: Literal["error", "skip"] = "error",
         cache_mb: int = 0,
@@ -77,6 +82,7 @@ class LabelledImages(Dataset[Sample | BadImage]):
         self._short_sides_px = tuple(short_sides_px)
         self._long_side_px = long_side_px
         self._flip = flip
+        self._colours = STRENGTHS[strength]
         self._with_masks = with_masks
         self._skips_bad_images = on_bad_image == "skip"
         self._reader = ImageReader(cache_mb)
@@ -99,6 +105,7 @@ class LabelledImages(Dataset[Sample | BadImage]):
             short_sides_px=self._short_sides_px,
             long_side_px=self._long_side_px,
             flip=self._flip,
+            colours=self._colours,
         )
 
     def _load(self, image: ImageRecord, image_index: int) -> Sample:

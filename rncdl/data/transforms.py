@@ -1,13 +1,15 @@
-"""Resizing and flipping a sample: image, boxes and masks in step."""
+"""Resizing, flipping and recolouring a sample: image, boxes and masks in step."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import torch
 from torch import Tensor
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as geometry
 
+from rncdl.data.colours import Dice, Strength, distort
 from rncdl.data.samples import Sample
 
 
@@ -26,12 +28,18 @@ def augment_sample(
     short_sides_px: Sequence[int],
     long_side_px: int,
     flip: float,
+    colours: Strength,
 ) -> Sample:
-    """The sample resized to a drawn shortest side, and mirrored with probability `flip`."""
+    """The sample resized to a drawn shortest side, mirrored with probability `flip`, and its
+    colours distorted as far as `colours` allows.
+    """
     short_side_px = short_sides_px[int(rng.integers(len(short_sides_px)))]
     is_mirrored = rng.random() < flip
-    resized = resize_sample(sample, short_side_px=short_side_px, long_side_px=long_side_px)
-    return mirror_sample(resized) if is_mirrored else resized
+    dice = Dice(torch.Generator().manual_seed(int(rng.integers(2**63))))
+    sample = resize_sample(sample, short_side_px=short_side_px, long_side_px=long_side_px)
+    if is_mirrored:
+        sample = mirror_sample(sample)
+    return replace(sample, image=distort(sample.image, colours, dice))
 
 
 def resize_sample(sample: Sample, *, short_side_px: int, long_side_px: int) -> Sample:

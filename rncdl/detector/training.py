@@ -197,6 +197,7 @@ def open_training_loader(
         short_sides_px=data.short_sides_px,
         long_side_px=data.long_side_px,
         flip=data.flip,
+        strength=settings.train.augmentation,
         with_masks=with_masks,
         on_bad_image=data.on_bad_image,
         cache_mb=data.cache_mb,

@@ -19,12 +19,14 @@ PLAIN: dict[str, Any] = {
     "short_sides_px": [48],
     "long_side_px": 64,
     "flip": 0.0,
+    "strength": "none",
     "with_masks": True,
 }
 VARIED: dict[str, Any] = {
     "short_sides_px": [24, 36, 48],
     "long_side_px": 64,
     "flip": 0.5,
+    "strength": "weak",
     "with_masks": True,
 }
 NUM_IMAGES = 8

@@ -4,6 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rncdl.data.colours import STRENGTHS
 from rncdl.data.samples import Sample
 from rncdl.data.transforms import augment_sample, mirror_sample, resize_sample, resized_size
 from tests.data.made_up import gradient
@@ -123,7 +124,12 @@ def test_mirrored_twice_is_the_sample_itself():
 def test_transforms_leave_their_input_alone():
     original = sample()
     augment_sample(
-        original, np.random.default_rng(0), short_sides_px=[48], long_side_px=64, flip=1.0
+        original,
+        np.random.default_rng(0),
+        short_sides_px=[48],
+        long_side_px=64,
+        flip=1.0,
+        colours=STRENGTHS["simclr"],
     )
     np.testing.assert_array_equal(original.image.permute(1, 2, 0).numpy(), gradient())
     assert original.boxes_xyxy[0].tolist() == [4, 6, 24, 16]
@@ -133,7 +139,14 @@ def test_augmentation_draws_every_side_and_flips_as_often_as_told():
     rng = np.random.default_rng(0)
     plain = sample(with_masks=False)
     drawn = [
-        augment_sample(plain, rng, short_sides_px=[24, 36, 48], long_side_px=1000, flip=0.25)
+        augment_sample(
+            plain,
+            rng,
+            short_sides_px=[24, 36, 48],
+            long_side_px=1000,
+            flip=0.25,
+            colours=STRENGTHS["none"],
+        )
         for _ in range(400)
     ]
     heights = np.array([result.image.shape[1] for result in drawn])
@@ -143,3 +156,38 @@ def test_augmentation_draws_every_side_and_flips_as_often_as_told():
     )
     assert 0.18 < np.mean(flips) < 0.32
     assert all(result.masks is None for result in drawn)
+
+
+def recoloured(strength, seed=0):
+    return augment_sample(
+        sample(),
+        np.random.default_rng(seed),
+        short_sides_px=[48],
+        long_side_px=64,
+        flip=0.0,
+        colours=STRENGTHS[strength],
+    )
+
+
+def test_colours_are_distorted_as_far_as_told_and_nothing_else_is():
+    original = sample()
+    moved = {
+        strength: np.mean(
+            [
+                (recoloured(strength, seed).image.float() - original.image.float()).abs().mean()
+                for seed in range(40)
+            ]
+        )
+        for strength in STRENGTHS
+    }
+    assert moved["none"] == 0
+    assert 2 < moved["weak"] < 0.7 * moved["simclr"]
+
+    result = recoloured("simclr")
+    assert not torch.equal(result.image, original.image)
+    assert torch.equal(result.boxes_xyxy, original.boxes_xyxy)
+    assert torch.equal(result.labels, original.labels)
+    assert result.masks is not None
+    assert original.masks is not None
+    assert torch.equal(result.masks, original.masks)
+    assert torch.equal(result.image, recoloured("simclr").image)
