@@ -273,10 +273,13 @@ def preset_names() -> list[str]:
 def resolve_settings(
     preset: str | Path | None = None, overrides: Sequence[str] = (), base: Settings | None = None
 ) -> Settings:
-    """`base` (or the defaults), changed by a preset (name or YAML file), then by `a.b=value`."""
+    """`base` (or the defaults), changed by a preset (name or YAML file), then by `a.b=value`.
+
+    A preset that says `based_on: NAME` changes what that built-in preset leaves.
+    """
     values = (base or Settings()).model_dump()
     if preset is not None:
-        _merge(values, _read_preset(preset), source=f"preset {preset}")
+        _apply_preset(values, preset)
     for word in overrides:
         key, equals, text = word.partition("=")
         if not equals:
@@ -303,7 +306,22 @@ def dump_settings(settings: Settings) -> str:
     return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
 
 
-def _read_preset(preset: str | Path) -> Mapping[str, Any]:
+def _apply_preset(values: dict[str, Any], preset: str | Path) -> None:
+    """Write a preset over `values` in place, after the one that it is based on."""
+    changes = _read_preset(preset)
+    foundation = changes.pop("based_on", None)
+    if foundation is not None:
+        if foundation not in preset_names():
+            hint = did_you_mean(str(foundation), preset_names())
+            raise UserError(
+                f"{preset}: based_on = {foundation!r} is not a built-in preset.{hint} "
+                f"Presets: {', '.join(preset_names())}."
+            )
+        _apply_preset(values, foundation)
+    _merge(values, changes, source=f"preset {preset}")
+
+
+def _read_preset(preset: str | Path) -> dict[str, Any]:
     if isinstance(preset, str) and preset in preset_names():
         text = resources.files("rncdl").joinpath("presets", f"{preset}.yaml").read_text("utf-8")
     elif Path(preset).is_file():

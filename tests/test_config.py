@@ -65,10 +65,20 @@ def test_saved_settings_come_back_equal(tmp_path):
 def test_presets_are_valid_and_hold_only_differences(name):
     resolve_settings(name)
     text = (Path(__file__).parent.parent / "rncdl" / "presets" / f"{name}.yaml").read_text()
-    defaults = Settings().model_dump(mode="json")
-    for group, values in yaml.safe_load(text).items():
+    preset = yaml.safe_load(text)
+    before = resolve_settings(preset.pop("based_on", None)).model_dump(mode="json")
+    for group, values in preset.items():
         if not isinstance(values, dict):
-            assert values != defaults[group]
+            assert values != before[group]
             continue
-        same = [key for key, value in values.items() if value == defaults[group][key]]
-        assert not same, f"{name}: {group}.{same} repeat the default"
+        same = [key for key, value in values.items() if value == before[group][key]]
+        assert not same, f"{name}: {group}.{same} are so already"
+
+
+def test_a_file_may_build_on_a_preset(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("based_on: shapes\ntrain: {steps: 77}\n")
+    assert resolve_settings(path) == resolve_settings("shapes", ["train.steps=77"])
+    path.write_text("based_on: shpes\n")
+    with pytest.raises(UserError, match=r"mine\.yaml: based_on = 'shpes'.*Did you mean 'shapes'"):
+        resolve_settings(path)
