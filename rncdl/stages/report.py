@@ -55,7 +55,8 @@ def report(
 ) -> None:
     """Write the page of a run. `name`: a discovery; None takes the newest finished one."""
     run = RunFolder(run_path)
-    name = run.choose_discovery(name)
+    if name is None:
+        name = run.choose_discovery(None)
     if name is None:
         raise UserError(f"{run_path}: no finished discovery to report on; run `rncdl discover`.")
     write_report(run, name, out or run.report_file, showcase=showcase)
