@@ -191,7 +191,8 @@ class DiscoverSettings(_Settings):
     """Batches of features that each view remembers."""
     renew_memory: Positive = 1
     """Every so many steps the memory passes through the heads as they then are; in between its
-    logits are those of the last time. 1: in every step, as in the paper."""
+    logits, and the statistics that normalise the batch, are those of the last time. 1: in every
+    step, as in the paper."""
     classifier: Literal["cosine", "linear"] = "cosine"
     temperature: Rate = 0.1
     projection: bool = True

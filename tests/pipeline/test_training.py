@@ -10,8 +10,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from rncdl.classes import ClassSplit
+from rncdl.config import resolve_settings
+from rncdl.data.annotations import load_annotations
+from rncdl.data.samples import Sample
+from rncdl.detector.training import open_training_loader
 from rncdl.training.checkpoints import list_checkpoints, load_checkpoint
 from rncdl.training.journal import read_journal
+from rncdl.training.processes import join_processes
 from tests.pipeline.tiny import SETTINGS, command, environment, run_rncdl, run_torchrun
 
 
@@ -52,6 +58,28 @@ def test_a_run_leaves_its_detector_settings_and_journal(trained: Path):
     assert {"loss", "class", "mask", "rpn_objectness", "rate", "images/s"} <= records[0].keys()
     assert len(json.loads((trained / "classes.json").read_text())["known"]) == 3
     assert len(list_checkpoints(trained / "train" / "checkpoints")) == 2
+
+
+def first_samples(world: Path, strength: str) -> list[Sample]:
+    annotations = load_annotations(world / "labelled.json").annotations
+    settings = resolve_settings(None, [*SETTINGS, f"train.augmentation={strength}"])
+    with join_processes("cpu") as processes:
+        loader = open_training_loader(
+            ClassSplit.from_labelled(annotations).keep_known(annotations),
+            with_masks=True,
+            settings=settings,
+            processes=processes,
+            first_step=0,
+        )
+        return next(iter(loader)).samples
+
+
+def test_the_detector_sees_colours_as_distorted_as_told(world: Path):
+    plain, *others = (first_samples(world, strength) for strength in ("none", "weak", "simclr"))
+    for distorted in others:
+        pairs = list(zip(plain, distorted, strict=True))
+        assert any(not torch.equal(one.image, other.image) for one, other in pairs)
+        assert all(torch.equal(one.boxes_xyxy, other.boxes_xyxy) for one, other in pairs)
 
 
 def test_a_killed_run_resumes_bit_for_bit(world: Path, trained: Path, tmp_path: Path):

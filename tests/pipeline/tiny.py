@@ -30,6 +30,7 @@ SETTINGS = [
     "detector.mask_head_width=8",
     "detector.mask_head_layers=1",
     "train.steps=6",
+    "train.augmentation=weak",
     "train.batch_size=4",
     "train.rate=0.005",
     "train.warmup_steps=2",
