@@ -102,8 +102,8 @@ class TrainSettings(_Settings):
 
     steps: Positive = 180_000
     augmentation: Augmentation = "none"
-    """How far an image's colours and sharpness are distorted, as in `discover.augmentation`: views
-    of discovery should differ by nothing that the detector has never seen."""
+    """How far an image's colours and sharpness are distorted, as in `discover.augmentation`, so
+    that discovery's distorted views are nothing new to the detector (ours; the paper: none)."""
     batch_size: Positive = 16
     """Images per step over all processes and accumulated parts."""
     accumulate: Positive = 1

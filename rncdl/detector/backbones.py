@@ -1,5 +1,6 @@
 """Backbones: networks that turn an image into the maps C2 to C5."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -23,7 +24,7 @@ GROUPS = 32
 Norm = Literal["batch", "frozen", "group"]
 
 
-class Backbone(nn.Module):
+class Backbone(nn.Module, ABC):
     """A network whose forward gives [C2, C3, C4, C5], at strides 4, 8, 16 and 32.
 
     Frozen parts receive no gradient and keep their BatchNorm statistics, `.train()` or not.
@@ -39,9 +40,9 @@ class Backbone(nn.Module):
         self._frozen_blocks = 0
         self._frozen_norms = False
 
+    @abstractmethod
     def blocks(self) -> list[list[nn.Module]]:
         """The modules of stem, res2, res3, res4 and res5."""
-        raise NotImplementedError
 
     def freeze(self, num_blocks: int, *, norms: bool) -> None:
         """Stop training the first `num_blocks` blocks, and with `norms` every BatchNorm."""

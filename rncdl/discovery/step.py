@@ -71,7 +71,7 @@ Starts = list[list[Tensor | None]]
 
 Moments = list[list[Tensor | None]]
 """Per view, per head (2, H): what BatchNorm normalised by when the memory's logits were computed;
-None: the head has no BatchNorm."""
+None: it did not (no MLP, or a single row)."""
 
 
 @dataclass(frozen=True)

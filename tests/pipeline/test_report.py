@@ -134,3 +134,5 @@ def test_a_run_without_a_discovery_is_refused(trained: Path, tmp_path: Path):
     shutil.copytree(trained, run, ignore=shutil.ignore_patterns("discoveries"))
     with pytest.raises(UserError, match="no finished discovery"):
         report(run, name=None, out=None, showcase=None)
+    with pytest.raises(UserError, match="stands for the detector without a discovery"):
+        report(run, name="trained", out=None, showcase=None)
