@@ -2,10 +2,8 @@
 
 The bare cost is that of the products alone, in float32: forward and backward of the heads on the
 batch, and forward on batch and memory of either view for the pseudo-labels. One thread; the two
-are timed in turn, and the medians compared; of a memory renewed less often the mean between two
-renewals. Features gather around 1.2 centres per output, so that the heads learn while they are
-timed, as in a run. "moved": the share of the pseudo-labels' mass that the oldest remembered logits
-put elsewhere than new ones would.
+are timed in turn, and the medians compared. Features gather around 1.2 centres per output, so that
+the heads learn while they are timed, as in a run.
 """
 
 import argparse
@@ -19,14 +17,10 @@ from torch import Tensor
 
 from rncdl.discovery.heads import DiscoveryHeads, KnownHead, NovelHead
 from rncdl.discovery.memory import FeatureMemory
-from rncdl.discovery.scratch import Scratch
 from rncdl.discovery.step import (
     Labelling,
-    Moments,
-    Remembered,
     Starts,
     discovery_step,
-    pseudo_labels,
 )
 
 
@@ -42,12 +36,10 @@ class Size:
     num_clusters: int
     hidden_width: int
     projection_width: int
-    renew_memory: int = 1
-    """steps between renewals of the memory's logits"""
 
 
 SIZES = {
-    "demo": Size(400, 4_000, 200, 256, 8, 20, 512, 128, renew_memory=2),
+    "demo": Size(400, 4_000, 200, 256, 8, 20, 512, 128),
     "demo, wide": Size(400, 8_000, 200, 256, 20, 60, 2048, 256),
     "paper": Size(200, 20_000, 100, 1024, 79, 3000, 2048, 256),
 }
@@ -56,10 +48,9 @@ SIZES = {
 class World:
     """Heads in training on features around centres."""
 
-    def __init__(self, size: Size, order: str, renew_memory: int) -> None:
+    def __init__(self, size: Size, order: str) -> None:
         torch.manual_seed(0)
         self.size = size
-        self.renew_memory = renew_memory
         outputs = size.num_known + size.num_clusters
         self.centres = torch.randn(int(1.2 * outputs), size.num_features)
         self.frequency = torch.linspace(0, -3, len(self.centres)).exp()
@@ -82,12 +73,7 @@ class World:
         for memory in self.memories:
             memory.push(self.view_of(remembered))
         self.labelling = Labelling(order=order)  # type: ignore[arg-type]
-        self.logit_memories = [FeatureMemory(size.num_remembered, outputs) for _ in range(2)]
-        for logits in self.logit_memories:
-            logits.push(torch.zeros(size.num_remembered, outputs))
         self.starts: Starts | None = None
-        self.moments: Moments | None = None
-        self.scratch = Scratch()
         self.num_steps = 0
 
     def draw(self, num_rows: int) -> tuple[Tensor, Tensor]:
@@ -109,13 +95,7 @@ class World:
 
     def step(self, views: tuple[Tensor, Tensor], labelled: Tensor, labels: Tensor) -> float:
         """One step of training; returns the mean rounds of the assignment."""
-        remembered = None
-        if self.renew_memory > 1:
-            renew = self.num_steps % self.renew_memory == 0
-            remembered = Remembered(
-                [[m.features()] for m in self.logit_memories], None if renew else self.moments
-            )
-        loss, figures, carried = discovery_step(
+        loss, figures, self.starts = discovery_step(
             self.heads,
             views,
             memories=(self.memories[0].features(), self.memories[1].features()),
@@ -124,39 +104,16 @@ class World:
             labelling=self.labelling,
             alpha=0.5,
             starts=self.starts,
-            remembered=remembered,
             seed=self.num_steps,
-            scratch=self.scratch,
         )
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()
         self.heads.normalise_prototypes()
-        self.starts, self.moments = carried.starts, carried.moments
         for memory, features in zip(self.memories, views, strict=True):
             memory.push(features)
-        for memory, (logits,) in zip(self.logit_memories, carried.logits, strict=True):
-            memory.push(logits)
         self.num_steps += 1
-        return figures.num_rounds
-
-    def moved_mass(self, view: Tensor) -> float:
-        """The share of the labels' mass that remembered logits put elsewhere than new ones."""
-        remembered = [self.logit_memories[0].features().clone()]
-        by_old, by_new = (
-            pseudo_labels(
-                self.heads,
-                view,
-                self.memories[0].features(),
-                labelling=self.labelling,
-                starts=[None],
-                remembered=remembered,
-                moments=moments,
-                seed=self.num_steps,
-            )[0].targets
-            for moments in (self.moments[0] if self.moments else None, None)
-        )
-        return 0.5 * (by_old - by_new).abs().sum(1).mean().item()
+        return figures.num_rounds.item()
 
     def bare_products(self) -> None:
         """The matrix products of one step and nothing else."""
@@ -183,36 +140,26 @@ class World:
                     inputs = features if index == 0 else outputs
 
 
-def measure(
-    name: str, size: Size, *, order: str, renew_memory: int, num_warm_up: int, num_steps: int
-) -> None:
+def measure(name: str, size: Size, *, order: str, num_warm_up: int, num_steps: int) -> None:
     """Prints one row of the table."""
-    world = World(size, order, renew_memory)
+    world = World(size, order)
     for _ in range(num_warm_up):
         world.step(*world.prepare())
     world.bare_products()
-    bare, whole, rounds, moved = [], [], [], []
-    while world.num_steps % renew_memory:
-        world.step(*world.prepare())
-    for _ in range(num_steps * renew_memory):
+    bare, whole, rounds = [], [], []
+    for _ in range(num_steps):
         begin = time.perf_counter()
         world.bare_products()
         bare.append(time.perf_counter() - begin)
         batch = world.prepare()
-        if world.num_steps % renew_memory == renew_memory - 1:  # the oldest logits
-            moved.append(world.moved_mass(batch[0][0]))
         begin = time.perf_counter()
         rounds.append(world.step(*batch))
         whole.append(time.perf_counter() - begin)
-    # Of the steps between two renewals each counts; the medians are over the rounds of them.
-    in_rounds = [whole[start::renew_memory] for start in range(renew_memory)]
-    bare_ms = 1e3 * statistics.median(bare)
-    whole_ms = 1e3 * statistics.mean(statistics.median(steps) for steps in in_rounds)
+    bare_ms, whole_ms = (1e3 * statistics.median(times) for times in (bare, whole))
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
-        f"{name:12} {order:8} {renew_memory:5} {bare_ms:9.1f} {whole_ms:9.1f} "
-        f"{whole_ms / bare_ms:9.2f} {statistics.mean(rounds):9.1f} {peak_mb:9.0f} "
-        f"{statistics.mean(moved) if renew_memory > 1 else 0:9.4f}"
+        f"{name:12} {order:8} {bare_ms:9.1f} {whole_ms:9.1f} "
+        f"{whole_ms / bare_ms:9.2f} {statistics.mean(rounds):9.1f} {peak_mb:9.0f}"
     )
 
 
@@ -221,20 +168,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=[*SIZES, "all"], default="all")
     parser.add_argument("--order", choices=["mass", "random", "fixed"], default="mass")
-    parser.add_argument("--renew-memory", type=int, help="instead of the size's own")
     parser.add_argument("--warm-up", type=int, default=20)
     parser.add_argument("--steps", type=int, default=9)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    columns = ("bare ms", "step ms", "ratio", "rounds", "peak MB", "moved")
-    print(f"{'size':12} {'order':8} {'renew':>5}", *(f"{column:>9}" for column in columns))
+    columns = ("bare ms", "step ms", "ratio", "rounds", "peak MB")
+    print(f"{'size':12} {'order':8}", *(f"{column:>9}" for column in columns))
     for name, size in SIZES.items():
         if arguments.size in (name, "all"):
             measure(
                 name,
                 size,
                 order=arguments.order,
-                renew_memory=arguments.renew_memory or size.renew_memory,
                 num_warm_up=arguments.warm_up if name != "paper" else min(3, arguments.warm_up),
                 num_steps=arguments.steps if name != "paper" else min(4, arguments.steps),
             )

@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rncdl.discovery.assignment import Balanced, balance
-from rncdl.discovery.prior import class_mass, class_shares, order_shares
+from rncdl.discovery._accelerated_sinkhorn import accelerated_sinkhorn
+from rncdl.discovery.prior import class_shares, order_shares
+from rncdl.discovery.sinkhorn import Balanced
 
 SHARED = Path(os.environ.get("RNCDL_SHARED", Path(__file__).parents[2] / "shared"))
 T = TypeVar("T")
@@ -47,7 +48,7 @@ def plain_sinkhorn(logits: Tensor, shares: Tensor, *, max_rounds: int = 2000) ->
 
 def solve(logits: Tensor, shares: Tensor, start: Tensor | None = None) -> Balanced:
     """Ours, all rows kept."""
-    return balance(
+    return accelerated_sinkhorn(
         logits, shares, sharpness=SHARPNESS, tolerance=1e-3, max_rounds=1000, start=start
     )
 
@@ -66,7 +67,7 @@ def ordered_prior(logits: Tensor) -> Tensor:
     """Log-normal shares, the largest to the class with the most mass."""
     num_regions, num_classes = logits.shape
     prior = class_shares(num_classes, "lognormal", mean=1, sigma=0.5, num_regions=num_regions)
-    return order_shares(prior, class_mass(logits), order="mass")
+    return order_shares(prior, logits.softmax(1).sum(0), order="mass")
 
 
 def moved(logits: Tensor) -> Tensor:
@@ -109,8 +110,8 @@ def compare(name: str, logits: Tensor, *, with_plain: bool) -> None:
     nearby = moved(logits)
     warm, warm_seconds = least_seconds(lambda: solve(nearby, shares, cold.log_scalings))
     rows = [
-        ("ours, cold", cold.num_rounds, cold.share_error, cold_seconds),
-        ("ours, warm", warm.num_rounds, warm.share_error, warm_seconds),
+        ("ours, cold", int(cold.num_rounds), cold.share_error.item(), cold_seconds),
+        ("ours, warm", int(warm.num_rounds), warm.share_error.item(), warm_seconds),
     ]
     plain_seconds = float("nan")
     if with_plain:

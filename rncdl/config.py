@@ -1,6 +1,7 @@
 """Settings of every stage: typed, checked, with presets that hold only what they change."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,6 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rncdl.errors import UserError, did_you_mean
+from rncdl.training.progress import warn
 
 Positive = Annotated[int, Field(gt=0)]
 NonNegative = Annotated[int, Field(ge=0)]
@@ -189,10 +191,6 @@ class DiscoverSettings(_Settings):
     or not at all (ours: the image itself, its mirror image, and so on in turn)."""
     memory_batches: NonNegative = 100
     """Batches of features that each view remembers."""
-    renew_memory: Positive = 1
-    """Every so many steps the memory passes through the heads as they then are; in between its
-    logits, and the statistics that normalise the batch, are those of the last time. 1: in every
-    step, as in the paper."""
     classifier: Literal["cosine", "linear"] = "cosine"
     temperature: Rate = 0.1
     projection: bool = True
@@ -263,6 +261,10 @@ class Settings(_Settings):
     discover: DiscoverSettings = DiscoverSettings()
     predict: PredictSettings = PredictSettings()
     baselines: BaselineSettings = BaselineSettings()
+
+
+RETIRED = {"discover.renew_memory": "the memory passes through the heads in every step"}
+"""Settings of earlier versions, which files may still hold, and what holds in their place."""
 
 
 def preset_names() -> list[str]:
@@ -352,6 +354,9 @@ def _merge(
     """Write `changes` over `values` in place, refusing keys that are not settings."""
     for key, change in changes.items():
         dotted = ".".join((*path, str(key)))
+        if dotted in RETIRED:
+            _warn_of_retired(dotted)
+            continue
         if key not in values:
             hint = did_you_mean(dotted, _dotted_keys(Settings().model_dump()))
             raise UserError(f"Unknown setting {dotted!r} in {source}.{hint}")
@@ -364,6 +369,12 @@ def _merge(
             _merge(values[key], change, source=source, path=(*path, key))
         else:
             values[key] = change
+
+
+@cache
+def _warn_of_retired(dotted: str) -> None:
+    """Once, however many files hold it."""
+    warn(f"{dotted} is no longer a setting and is passed over: {RETIRED[dotted]}.")
 
 
 def _dotted_keys(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

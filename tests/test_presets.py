@@ -1,6 +1,6 @@
 """The paper's presets say what the paper says, and run with the full-size network."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -160,10 +160,12 @@ def detectors() -> dict[tuple[DetectorSettings, int], Detector]:
 class OneBatch:
     """A feed that repeats itself."""
 
+    can_prefetch = False
+
     def __init__(self, batch: DiscoveryBatch) -> None:
         self._batch = batch
 
-    def batches(self, start: int = 0) -> Iterator[DiscoveryBatch]:
+    def batches(self, start: int = 0) -> Generator[DiscoveryBatch, None, None]:
         while True:
             yield self._batch
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from rncdl.baselines.fitting import fit
 from rncdl.detector.inference import Classify
-from rncdl.discovery.assignment import balance
+from rncdl.discovery._accelerated_sinkhorn import accelerated_sinkhorn
 from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.heads import NovelHead
 from rncdl.discovery.loss import supervised_loss, swapped_loss
@@ -75,7 +75,7 @@ class UnoHeads(nn.Module):
 def pseudo_labels(logits: Tensor, *, sharpness: float) -> Tensor:
     """(R, C) soft labels of logits (R, C) that give every class the same share of the regions."""
     shares = logits.new_full((logits.shape[1],), 1 / logits.shape[1])
-    return balance(
+    return accelerated_sinkhorn(
         logits.detach(),
         shares,
         sharpness=sharpness,

@@ -23,7 +23,7 @@ from rncdl.run_folder import RunFolder
 from rncdl.training.checkpoints import list_checkpoints, load_checkpoint
 from rncdl.training.interruption import StopRequest, stop_request
 from rncdl.training.journal import Journal
-from rncdl.training.meter import Meter
+from rncdl.training.meter import BadStep, Meter
 from rncdl.training.optimizer import make_sgd
 from rncdl.training.processes import Processes, autocast, choose_precision, seed_step
 from rncdl.training.progress import ProgressLine
@@ -101,15 +101,14 @@ def train_detector(
             losses = _accumulate_gradients(
                 model, samples, num_parts=train.accumulate, scaler=state.scaler, precision=precision
             )
-            _require_finite(losses, step=state.step, samples=samples)
             _step(state, clip=train.clip_gradient)
-            meter.add(losses)
+            meter.add(losses, [sample.path for sample in samples])
             figures = None
             if state.step % train.log_every == 0:
-                figures = _figures(meter, state.optimizer, batch_size=train.batch_size)
+                figures = _figures(meter, state, batch_size=train.batch_size)
                 _write(journal, "train", state.step, figures)
             progress.advance(figures=figures)
-            _save_or_stop(state, train, run, stop, processes)
+            _save_or_stop(state, train, run, stop, processes, meter)
             if validate and train.evaluate_every and state.step % train.evaluate_every == 0:
                 scores = validate(detector)
                 detector.train()
@@ -149,13 +148,19 @@ def _rate_of(step: int, train: TrainSettings) -> float:
 
 
 def _save_or_stop(
-    state: _State, train: TrainSettings, run: RunFolder, stop: StopRequest, processes: Processes
+    state: _State,
+    train: TrainSettings,
+    run: RunFolder,
+    stop: StopRequest,
+    processes: Processes,
+    meter: Meter,
 ) -> None:
     save_or_stop(
         state.step,
         train.steps,
         folder=run.train_checkpoints if processes.is_main else None,
         state=state.to_dict,
+        check=lambda: _require_finite(meter.find_bad_step(), state.step),
         every=train.checkpoint_every,
         keep=train.keep_checkpoints,
         stop=stop,
@@ -169,16 +174,15 @@ def _write(journal: Journal | None, kind: str, step: int, figures: dict[str, flo
         journal.write(kind=kind, step=step, **figures)
 
 
-def _figures(
-    meter: Meter, optimizer: torch.optim.Optimizer, *, batch_size: int
-) -> dict[str, float]:
+def _figures(meter: Meter, state: _State, *, batch_size: int) -> dict[str, float]:
     """What is written and shown of the steps since the last time."""
-    means, steps_per_second = meter.read()
+    read = meter.read()
+    _require_finite(read.bad_step, state.step)
     return {
-        "loss": sum(means.values()),
-        **means,
-        "rate": optimizer.param_groups[0]["lr"],
-        "images/s": steps_per_second * batch_size,
+        "loss": sum(read.means.values()),
+        **read.means,
+        "rate": state.optimizer.param_groups[0]["lr"],
+        "images/s": read.steps_per_second * batch_size,
     }
 
 
@@ -267,14 +271,13 @@ def _accumulate_gradients(
     return totals
 
 
-def _require_finite(losses: dict[str, Tensor], *, step: int, samples: list[Sample]) -> None:
-    bad = [name for name, loss in losses.items() if not torch.isfinite(loss)]
-    if bad:
-        images = "\n  ".join(sample.path for sample in samples)
+def _require_finite(bad: BadStep | None, step: int) -> None:
+    if bad is not None:
+        images = "\n  ".join(bad.about)
         raise UserError(
-            f"Step {step + 1}: the loss is not finite ({', '.join(bad)}). The last checkpoint is "
-            f"untouched; try a lower train.rate or a longer train.warmup_steps, or look at the "
-            f"images of this batch:\n  {images}"
+            f"Step {step - bad.steps_ago}: the loss is not finite ({', '.join(bad.names)}). The "
+            "last checkpoint is from before it; try a lower train.rate or a longer "
+            f"train.warmup_steps, or look at the images of this batch:\n  {images}"
         )
 
 

@@ -1,12 +1,12 @@
 """What each step of discovery learns from: read from the bank, or made on the spot."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from rncdl.data.batches import TrainingBatches
 from rncdl.data.records import ImageRecord
@@ -29,11 +29,18 @@ class DiscoveryBatch:
 
     def to(self, device: torch.device) -> "DiscoveryBatch":
         """The same batch on a device."""
+        return self._with_each(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pinned(self) -> "DiscoveryBatch":
+        """The same batch in memory from which a GPU can fetch it while it computes."""
+        return self._with_each(Tensor.pin_memory)
+
+    def _with_each(self, change: Callable[[Tensor], Tensor]) -> "DiscoveryBatch":
         first, second = self.views
         return DiscoveryBatch(
-            views=(first.to(device), second.to(device)),
-            labelled=self.labelled.to(device),
-            labels=self.labels.to(device),
+            views=(change(first), change(second)),
+            labelled=change(self.labelled),
+            labels=change(self.labels),
         )
 
 
@@ -51,7 +58,7 @@ def batch_of_extracted(
     """
     second = [image.features[1] for image in pool]
     if partner_iou is not None:
-        generator = Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
         boxes = [image.chosen.boxes_xyxy for image in pool]
         second = [
             features[draw_partners(own, min_iou=partner_iou, generator=generator)]
@@ -66,6 +73,8 @@ def batch_of_extracted(
 
 class BankFeed:
     """Batches from a finished bank, endlessly; the same for the same seed and step."""
+
+    can_prefetch = True
 
     def __init__(
         self,
@@ -95,7 +104,7 @@ class BankFeed:
         self._partner_iou = partner_iou
         self._seed, self._rank, self._world_size = seed, rank, world_size
 
-    def batches(self, start: int = 0) -> Iterator[DiscoveryBatch]:
+    def batches(self, start: int = 0) -> Generator[DiscoveryBatch, None, None]:
         """The batches from number `start` on."""
         pool = self._keys(self._images, self._counts, size=self._batch_images, start=start, salt=0)
         labelled = self._keys(
@@ -144,7 +153,7 @@ class BankFeed:
             other = self._bank.read(index, int(view_b), count=count)
             if self._partner_iou is not None:
                 boxes = self._bank.read_boxes(index, count=count)
-                generator = Generator().manual_seed(seed)
+                generator = torch.Generator().manual_seed(seed)
                 other = other[draw_partners(boxes, min_iou=self._partner_iou, generator=generator)]
             second.append(other)
         features = [torch.zeros(0, self._bank.shape.num_features, dtype=torch.float16)]

@@ -1,6 +1,6 @@
 """Discovery as in the paper: each step runs the detector on fresh views."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 import torch
@@ -32,6 +32,8 @@ class OnlineFeed:
     leave parts of it free.
     """
 
+    can_prefetch = False  # the detector belongs to the thread that trains
+
     def __init__(
         self,
         detector: Detector,
@@ -48,7 +50,7 @@ class OnlineFeed:
         self._with_gradients = with_gradients
         self._choice = region_choice(settings)
 
-    def batches(self, start: int = 0) -> Iterator[DiscoveryBatch]:
+    def batches(self, start: int = 0) -> Generator[DiscoveryBatch, None, None]:
         """The batches from number `start` on."""
         discover = self._settings.discover
         pool = self._load(self._batches(discover.batch_images, start=start, salt=0), num_views=2)

@@ -1,14 +1,13 @@
 """Prior over the classes: how large a share of the regions each of them should get."""
 
+from functools import lru_cache
 from typing import Literal
 
 import torch
 from torch import Generator, Tensor
 
-# Elements whose softmax is taken at once on a CPU: about what a core's cache holds.
-_BLOCK_ELEMENTS = 150_000
 
-
+@lru_cache(maxsize=16)
 def class_shares(
     num_classes: int,
     kind: Literal["lognormal", "uniform"],
@@ -23,7 +22,7 @@ def class_shares(
     `sigma`, the same on every machine and in every run. The mean is a common factor, which the
     normalisation removes unless a share meets the floor: every class gets at least one of the
     `num_regions`, the others giving up in proportion. Where there are more classes than regions
-    that cannot be, and all shares are equal.
+    that cannot be, and all shares are equal. Kept for the next step: not to be changed in place.
     """
     if kind == "uniform":
         return torch.full((num_classes,), 1 / num_classes)
@@ -65,16 +64,3 @@ def order_shares(
     if order == "random":
         return shares[torch.randperm(len(shares), generator=generator).to(shares.device)]
     return shares
-
-
-def class_mass(logits: Tensor) -> Tensor:
-    """Sum (C,) over the regions of the softmax of `logits` (M, C): what each class now holds."""
-    num_regions, num_classes = logits.shape
-    on_cpu = logits.device.type == "cpu"
-    block = max(1, _BLOCK_ELEMENTS // num_classes) if on_cpu else max(1, num_regions)
-    mass = logits.new_zeros(num_classes)
-    for rows in logits.split(block):
-        # A third of the time of softmax and sum, which pass over the block twice as often.
-        odds = (rows - rows.amax(1, keepdim=True)).exp_()
-        mass.addmv_(odds.T, odds.sum(1).reciprocal_())
-    return mass

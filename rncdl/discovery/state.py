@@ -12,11 +12,15 @@ from rncdl.config import DiscoverSettings
 from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.discovery.memory import FeatureMemory
-from rncdl.discovery.step import Carried, Moments, Remembered, Starts
+from rncdl.discovery.step import Starts
+from rncdl.errors import UserError
 from rncdl.training.checkpoints import list_checkpoints, load_checkpoint
 from rncdl.training.optimizer import make_sgd
-from rncdl.training.processes import Processes
+from rncdl.training.processes import Processes, choose_precision
 from rncdl.training.progress import ProgressLine
+
+_FIRST_ROUNDS = 100
+"""Of each constrained clustering on a GPU, until the first figures tell how many it takes."""
 
 
 @dataclass
@@ -26,30 +30,18 @@ class DiscoveryState:
     trained: nn.Module
     optimizer: torch.optim.Optimizer
     memories: tuple[FeatureMemory, FeatureMemory]
-    logit_memories: list[list[FeatureMemory]]
-    """per view, per head: the logits of the memories' rows, where they are kept"""
+    scaler: torch.amp.GradScaler
+    max_rounds: int
+    """of each constrained clustering, as far as it is known how many it takes"""
     starts: Starts | None = None
-    moments: Moments | None = None
-    """what BatchNorm normalised by when the memories' logits were last computed"""
     num_fed: int = 0
     step: int = 0
 
-    def remember(self, batch: DiscoveryBatch, carried: Carried | None = None) -> None:
-        """Push each view's features into its memory, and its logits into theirs.
-
-        So that both turn in step, zeros take the place of logits that nobody has computed.
-        """
-        for view, (memory, features) in enumerate(zip(self.memories, batch.views, strict=True)):
+    def remember(self, batch: DiscoveryBatch) -> None:
+        """Push each view's features into its memory."""
+        for memory, features in zip(self.memories, batch.views, strict=True):
             memory.push(features)
-            for head, logit_memory in enumerate(self.logit_memories[view]):
-                logits = features.new_zeros(len(features), logit_memory.width)
-                logit_memory.push(logits if carried is None else carried.logits[view][head])
         self.num_fed += 1
-
-    def remembered(self, *, renew: bool) -> Remembered | None:
-        """What the step may take of the memories' logits, or must store."""
-        views = [[memory.features() for memory in view] for view in self.logit_memories]
-        return Remembered(views, None if renew else self.moments) if any(views) else None
 
     def to_dict(self) -> dict[str, Any]:
         """What `load` takes."""
@@ -57,11 +49,9 @@ class DiscoveryState:
             "trained": self.trained.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "memories": [memory.state_dict() for memory in self.memories],
-            "logit_memories": [
-                [memory.state_dict() for memory in view] for view in self.logit_memories
-            ],
             "starts": self.starts,
-            "moments": self.moments,
+            "scaler": self.scaler.state_dict(),
+            "max_rounds": self.max_rounds,
             "num_fed": self.num_fed,
             "step": self.step,
         }
@@ -72,12 +62,13 @@ class DiscoveryState:
         self.optimizer.load_state_dict(saved["optimizer"])
         for memory, state in zip(self.memories, saved["memories"], strict=True):
             memory.load_state_dict(state)
-        # Checkpoints from before logits and moments were kept have none.
-        kept = saved.get("logit_memories", [[], []])
-        for view, states in zip(self.logit_memories, kept, strict=True):
-            for memory, state in zip(view, states, strict=True):
-                memory.load_state_dict(state)
-        self.starts, self.moments = saved["starts"], saved.get("moments")
+        device = self.memories[0].device
+        self.starts = saved["starts"] and [
+            [None if start is None else start.to(device) for start in view]
+            for view in saved["starts"]
+        ]
+        self.scaler.load_state_dict(saved.get("scaler", {}))
+        self.max_rounds = saved.get("max_rounds", self.max_rounds)
         self.num_fed, self.step = saved["num_fed"], saved["step"]
 
 
@@ -90,18 +81,33 @@ def first_state(
     """The heads on their device, ready to be trained, their optimiser and empty memories."""
     heads.to(processes.device).train()
     trained = nn.ModuleList([heads, *also_trained])
-    memories = _empty_memories(heads, settings, processes)
+    device = processes.device
+    # The heads compute in float32: only gradients of the detector can underflow.
+    in_half = choose_precision(settings.precision, device) == torch.float16
     return DiscoveryState(
         trained=trained,
         optimizer=make_sgd(trained, momentum=settings.momentum, weight_decay=settings.weight_decay),
-        memories=memories,
-        logit_memories=[_empty_logit_memories(heads, memory, settings) for memory in memories],
+        memories=_empty_memories(heads, settings, processes),
+        scaler=torch.amp.GradScaler(device.type, enabled=in_half and len(also_trained) > 0),
+        max_rounds=settings.max_rounds
+        if device.type == "cpu"
+        else min(_FIRST_ROUNDS, settings.max_rounds),
     )
 
 
 def restore(state: DiscoveryState, checkpoints: Path, processes: Processes) -> None:
-    """Load the newest checkpoint that every process has."""
-    saved = {path.name: path for path in list_checkpoints(checkpoints)}
+    """Load the newest checkpoint that every process has, each its own from `rank_N`.
+
+    Memories belong to processes: another number of them cannot go on.
+    """
+    folders = [path for path in checkpoints.glob("rank_*") if list_checkpoints(path)]
+    if folders and len(folders) != processes.count:
+        raise UserError(
+            f"{checkpoints}: this discovery was begun by {len(folders)} processes, each of which "
+            f"has a memory of its own, and cannot be continued by {processes.count}; give "
+            f"--processes {len(folders)}, or begin another one with --name."
+        )
+    saved = {path.name: path for path in list_checkpoints(checkpoints / f"rank_{processes.rank}")}
     common = set.intersection(*(set(names) for names in processes.gather(list(saved))))
     if common:
         state.load(load_checkpoint(saved[max(common)]))
@@ -135,15 +141,3 @@ def _empty_memories(
         FeatureMemory(capacity, num_features, device=processes.device),
         FeatureMemory(capacity, num_features, device=processes.device),
     )
-
-
-def _empty_logit_memories(
-    heads: DiscoveryHeads, memory: FeatureMemory, settings: DiscoverSettings
-) -> list[FeatureMemory]:
-    """One per head beside `memory`; none where every step renews the logits."""
-    if settings.renew_memory == 1:
-        return []
-    return [
-        FeatureMemory(memory.capacity, heads.num_known + num_clusters, device=memory.device)
-        for num_clusters in heads.num_clusters
-    ]

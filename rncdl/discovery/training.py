@@ -1,7 +1,8 @@
 """The discovery phase: one plain loop over batches of features."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+import math
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
@@ -11,14 +12,14 @@ from torch import Tensor, nn
 from rncdl.config import DiscoverSettings
 from rncdl.discovery.divergence import has_collapsed
 from rncdl.discovery.feeding import DiscoveryBatch
-from rncdl.discovery.heads import DiscoveryHeads
-from rncdl.discovery.scratch import Scratch
+from rncdl.discovery.heads import DiscoveryHeads, RowNorm
 from rncdl.discovery.state import DiscoveryState, fill_memories, first_state, restore
-from rncdl.discovery.step import Carried, Labelling, StepStatistics, discovery_step
+from rncdl.discovery.step import Labelling, StepStatistics, discovery_step
 from rncdl.errors import UserError
 from rncdl.training.interruption import StopRequest, stop_request
 from rncdl.training.journal import Journal
-from rncdl.training.meter import Meter
+from rncdl.training.meter import BadStep, Meter
+from rncdl.training.prefetching import prefetch
 from rncdl.training.processes import Processes, autocast, choose_precision, seed_step
 from rncdl.training.progress import ProgressLine, warn
 from rncdl.training.saving import save_or_stop
@@ -28,7 +29,10 @@ from rncdl.training.schedule import rate_at, set_rate
 class Feed(Protocol):
     """Where batches come from: the bank, or the detector on fresh views."""
 
-    def batches(self, start: int = 0) -> Iterator[DiscoveryBatch]:
+    can_prefetch: bool
+    """whether another thread may make the batches"""
+
+    def batches(self, start: int = 0) -> Generator[DiscoveryBatch, None, None]:
         """The batches from number `start` on, endlessly."""
         ...
 
@@ -56,47 +60,47 @@ def train_heads(
     stop, and `Diverged` when the loss is not finite.
     """
     state = first_state(heads, also_trained, settings, processes)
-    checkpoints = folder / "checkpoints" / f"rank_{processes.rank}"
-    restore(state, checkpoints, processes)
+    restore(state, folder / "checkpoints", processes)
     journal = _open_journal(folder, settings, processes, state.step)
     precision = choose_precision(settings.precision, processes.device)
+    meter, warned = Meter(processes), False
     batches = feed.batches(state.num_fed)
-    fill_memories(state, batches, processes)
-    meter, scratch, warned = Meter(processes), Scratch(), False
-    with (
-        stop_request() as stop,
-        ProgressLine(
-            "discover", settings.steps, unit="steps", start=state.step, shown=processes.is_main
-        ) as progress,
-    ):
-        while state.step < settings.steps:
-            set_rate(state.optimizer, _rate_of(state.step, settings))
-            seed_step(seed, step=state.step, rank=processes.rank)
-            batch = _to_device(next(batches), processes.device)
-            with autocast(processes.device, precision):
-                loss, statistics, carried = _loss(
-                    heads, batch, state, settings, seed=seed, scratch=scratch
-                )
-                if extra_loss is not None:
-                    loss = loss + extra_loss(state.step)
-            _learn(loss, state, processes)
-            heads.normalise_prototypes()
-            state.remember(batch, carried)
-            state.step += 1
+    if feed.can_prefetch:
+        batches = prefetch(_pinned(batches, processes.device))
+    line = ProgressLine(
+        "discover", settings.steps, unit="steps", start=state.step, shown=processes.is_main
+    )
+    with closing(batches), stop_request() as stop:
+        fill_memories(state, batches, processes)
+        with line as progress:
+            while state.step < settings.steps:
+                set_rate(state.optimizer, _rate_of(state.step, settings))
+                seed_step(seed, step=state.step, rank=processes.rank)
+                batch = next(batches).to(processes.device)
+                with autocast(processes.device, precision):
+                    loss, statistics = _loss(heads, batch, state, settings, seed=seed)
+                    if extra_loss is not None:
+                        loss = loss + extra_loss(state.step)
+                _learn(loss, state, processes)
+                heads.normalise_prototypes()
+                state.remember(batch)
+                state.step += 1
 
-            meter.add({"loss": loss, **_tensors(asdict(statistics), processes.device)})
-            figures = None
-            if state.step % settings.log_every == 0:
-                figures = _figures(meter, state.optimizer)
-                if journal:
-                    journal.write(kind="discover", step=state.step, **figures)
-                warned = warned or _warn_of_collapse(
-                    figures, heads, settings, state.step, processes
-                )
-            progress.advance(figures=_short_names(figures))
-            _save_or_stop(state, settings, checkpoints, stop, processes)
+                meter.add({"loss": loss, **vars(statistics)})
+                figures = None
+                if state.step % settings.log_every == 0:
+                    figures = _figures(meter, state)
+                    if journal:
+                        journal.write(kind="discover", step=state.step, **figures)
+                    state.max_rounds = _rounds_to_come(figures, state, settings, processes.device)
+                    warned = warned or _warn_of_collapse(
+                        figures, heads, settings, state.step, processes
+                    )
+                progress.advance(figures=_short_names(figures))
+                _save_or_stop(state, settings, folder, stop, processes, meter)
     if journal:
         journal.close()
+    _join_statistics(heads, processes)
     heads.eval()
     processes.wait_for_all()
 
@@ -108,41 +112,37 @@ def _loss(
     settings: DiscoverSettings,
     *,
     seed: int,
-    scratch: Scratch,
-) -> tuple[Tensor, StepStatistics, Carried]:
+) -> tuple[Tensor, StepStatistics]:
     """The step's loss and figures; the state remembers where the next assignment starts."""
-    # k-means looks at embeddings, not at logits: it needs all rows in every step.
-    renew = state.step % settings.renew_memory == 0 or settings.pseudo_labels == "kmeans"
-    loss, statistics, carried = discovery_step(
+    loss, statistics, state.starts = discovery_step(
         heads,
         batch.views,
         memories=(state.memories[0].features(), state.memories[1].features()),
         labelled=batch.labelled,
         labels=batch.labels,
-        labelling=_labelling(settings),
+        labelling=_labelling(settings, max_rounds=state.max_rounds),
         alpha=settings.alpha,
         swap=settings.swap,
         starts=state.starts,
-        remembered=state.remembered(renew=renew),
         seed=seed * 1_000_003 + state.step,
-        scratch=scratch,
     )
-    state.starts, state.moments = carried.starts, carried.moments
-    return loss, statistics, carried
+    return loss, statistics
 
 
 def _save_or_stop(
     state: DiscoveryState,
     settings: DiscoverSettings,
-    checkpoints: Path,
+    folder: Path,
     stop: StopRequest,
     processes: Processes,
+    meter: Meter,
 ) -> None:
     save_or_stop(
         state.step,
         settings.steps,
-        folder=checkpoints,
+        folder=folder / "checkpoints" / f"rank_{processes.rank}",
         state=state.to_dict,
+        check=lambda: _require_finite(meter.find_bad_step(), state.step),
         every=settings.checkpoint_every,
         keep=settings.keep_checkpoints,
         stop=stop,
@@ -151,10 +151,30 @@ def _save_or_stop(
     )
 
 
-def _figures(meter: Meter, optimizer: torch.optim.Optimizer) -> dict[str, float]:
+def _figures(meter: Meter, state: DiscoveryState) -> dict[str, float]:
     """What is written of the steps since the last time."""
-    means, steps_per_second = meter.read()
-    return {**means, "rate": optimizer.param_groups[0]["lr"], "steps/s": steps_per_second}
+    read = meter.read()
+    _require_finite(read.bad_step, state.step)
+    rate = state.optimizer.param_groups[0]["lr"]
+    return {**read.means, "rate": rate, "steps/s": read.steps_per_second}
+
+
+def _rounds_to_come(
+    figures: dict[str, float],
+    state: DiscoveryState,
+    settings: DiscoverSettings,
+    device: torch.device,
+) -> int:
+    """How many rounds each constrained clustering may take until the next figures.
+
+    A GPU takes all of them, for nobody waits to hear whether fewer were enough: twice as many as
+    the last ones needed, or, where the shares were missed, as it took.
+    """
+    if device.type == "cpu":
+        return settings.max_rounds
+    was_enough = figures["share_error"] <= settings.share_tolerance
+    wanted = 10 + 2 * math.ceil(figures["num_rounds"]) if was_enough else 2 * state.max_rounds
+    return min(wanted, settings.max_rounds)
 
 
 def _rate_of(step: int, settings: DiscoverSettings) -> float:
@@ -169,12 +189,12 @@ def _rate_of(step: int, settings: DiscoverSettings) -> float:
     )
 
 
-def _labelling(settings: DiscoverSettings) -> Labelling:
+def _labelling(settings: DiscoverSettings, *, max_rounds: int) -> Labelling:
     return Labelling(
         kind=settings.pseudo_labels,
         sharpness=settings.sharpness,
         share_tolerance=settings.share_tolerance,
-        max_rounds=settings.max_rounds,
+        max_rounds=max_rounds,
         prior=settings.prior,
         prior_mean=settings.prior_mean,
         prior_sigma=settings.prior_sigma,
@@ -191,29 +211,37 @@ def _open_journal(
     return Journal(folder / "journal.jsonl", resume_step=step, tensorboard_dir=board)
 
 
-def _to_device(batch: DiscoveryBatch, device: torch.device) -> DiscoveryBatch:
-    first, second = batch.views
-    return DiscoveryBatch(
-        views=(first.to(device, non_blocking=True), second.to(device, non_blocking=True)),
-        labelled=batch.labelled.to(device, non_blocking=True),
-        labels=batch.labels.to(device, non_blocking=True),
-    )
+def _pinned(batches: Iterator[DiscoveryBatch], device: torch.device) -> Iterator[DiscoveryBatch]:
+    """The batches in memory from which a GPU can fetch them while it computes."""
+    return (batch.pinned() for batch in batches) if device.type == "cuda" else batches
 
 
 def _learn(loss: Tensor, state: DiscoveryState, processes: Processes) -> None:
-    _require_finite(loss, state.step)
-    loss.backward()
+    state.scaler.scale(loss).backward()
     processes.average_gradients(state.trained.parameters())
-    state.optimizer.step()
+    state.scaler.step(state.optimizer)
+    state.scaler.update()
     state.optimizer.zero_grad(set_to_none=True)
 
 
-def _require_finite(loss: Tensor, step: int) -> None:
-    if not torch.isfinite(loss):
+def _require_finite(bad: BadStep | None, step: int) -> None:
+    if bad is not None:
         raise Diverged(
-            f"Step {step + 1}: the loss is not finite. Try a lower discover.rate, the cosine "
-            "classifier, or frozen=all_but_heads."
+            f"Step {step - bad.steps_ago}: the loss is not finite ({', '.join(bad.names)}). Try a "
+            "lower discover.rate, the cosine classifier, or frozen=all_but_heads."
         )
+
+
+@torch.no_grad()
+def _join_statistics(heads: DiscoveryHeads, processes: Processes) -> None:
+    """Give all processes the same running statistics, those of all their rows together."""
+    for norm in (layer for layer in heads.modules() if isinstance(layer, RowNorm)):
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        squares = processes.mean(norm.running_var + norm.running_mean.square())
+        norm.running_mean.copy_(processes.mean(norm.running_mean))
+        if processes.count > 1:
+            norm.running_var.copy_(squares - norm.running_mean.square())
 
 
 def _warn_of_collapse(
@@ -235,10 +263,6 @@ def _warn_of_collapse(
             "discover.sharpness, a larger discover.memory_batches or prior=uniform."
         )
     return True
-
-
-def _tensors(figures: dict[str, float], device: torch.device) -> dict[str, Tensor]:
-    return {name: torch.tensor(value, device=device) for name, value in figures.items()}
 
 
 def _short_names(figures: dict[str, float] | None) -> dict[str, float | str] | None:

@@ -143,7 +143,7 @@ def _look(
     regions: np.ndarray,
 ) -> _Block:
     novel = heads.novel[head]
-    embeddings = novel.projection(features)
+    embeddings = novel.embed(features)
     known_logits = heads.known(features)
     probabilities = torch.cat([known_logits, novel.classify(embeddings)], 1).softmax(1)
     if known is not None:

@@ -29,4 +29,6 @@ def make_sgd(module: nn.Module, *, momentum: float, weight_decay: float) -> torc
         lr=0.0,
         momentum=momentum,
         weight_decay=weight_decay,
+        # One kernel for all parameters; under float16 the scaler then need not be waited for.
+        fused=all(parameter.is_cuda for parameter in trainable),
     )

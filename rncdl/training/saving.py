@@ -20,17 +20,21 @@ def save_or_stop(
     stop: StopRequest,
     processes: Processes,
     how_to_continue: str,
+    check: Callable[[], None] = lambda: None,
 ) -> None:
     """Save a checkpoint after each `every` steps, the last one, and when asked to stop.
 
     `folder`: where this process's checkpoints are, the newest `keep` of them; None for a process
-    that writes none. `state`: makes what is saved. Raises `Interrupted`, in all processes, when
+    that writes none. `state`: makes what is saved. `check`: called by every process before that,
+    to raise where it is not worth keeping. Raises `Interrupted`, in all processes, when
     one of them was asked to stop; its message ends with `how_to_continue`.
     """
     stopping = processes.any_true(bool(stop))
     is_due = step % every == 0 or step == num_steps
-    if folder is not None and (stopping or is_due):
-        save_checkpoint(folder, step, state(), keep=keep)
+    if stopping or is_due:
+        check()
+        if folder is not None:
+            save_checkpoint(folder, step, state(), keep=keep)
     if stopping:
         raise Interrupted(
             f"Stopped after step {step} of {num_steps}; everything is saved. {how_to_continue}",

@@ -5,7 +5,13 @@ import pytest
 import torch
 from torch import nn
 
-from rncdl.discovery.heads import DiscoveryHeads, KnownHead, NovelHead
+from rncdl.discovery.heads import (
+    DiscoveryHeads,
+    KnownHead,
+    NovelHead,
+    RowNorm,
+    kept_statistics,
+)
 
 F, K = 6, 3
 
@@ -21,7 +27,7 @@ def make_heads(*num_clusters: int, **options: Any) -> DiscoveryHeads:
 @pytest.mark.parametrize("training", [True, False])
 def test_few_rows_pass_through(num_rows, training):
     heads = make_heads(5).train(training)
-    (logits,) = heads.logits(torch.randn(num_rows, F))
+    (logits,) = heads(torch.randn(num_rows, F))
     assert logits.shape == (num_rows, K + 5)
     logits.sum().backward()
     assert logits.isfinite().all()
@@ -61,35 +67,32 @@ def test_linear_logits_are_inner_products_plus_a_bias():
 def test_the_projection_is_an_mlp_with_one_hidden_layer():
     head = NovelHead(F, 5, hidden_width=8, projection_width=4)
     kinds = [type(layer) for layer in head.projection]
-    assert kinds == [nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Linear]
+    assert kinds == [nn.Linear, RowNorm, nn.ReLU, nn.Linear]
     assert head.prototypes.shape == (5, 4)
     assert NovelHead(F, 5, projection=False).prototypes.shape == (5, F)
 
 
-@pytest.mark.parametrize("classifier", ["cosine", "linear"])
-def test_logits_put_in_place_are_the_same(classifier):
-    head = make_heads(5, classifier=classifier).novel[0]
-    embeddings = torch.randn(9, 4)
-    wide = torch.zeros(9, K + 5)
-    with torch.no_grad():
-        head.classify(embeddings, out=wide[:, K:])
-        torch.testing.assert_close(wide[:, K:], head.classify(embeddings))
-    assert (wide[:, :K] == 0).all()
-
-
-def test_joint_embeddings_are_those_of_training_without_moving_the_statistics():
-    head = NovelHead(F, 5, hidden_width=8, projection_width=4)
-    for parameter in head.projection[1].parameters():
-        nn.init.normal_(parameter)
-    features = torch.randn(2500, F) + 3
+def test_kept_statistics_are_kept_and_rows_are_normalised_as_in_training():
+    head = NovelHead(F, 5, hidden_width=8, projection_width=4).train()
+    features = torch.randn(50, F) + 3
     before = copy.deepcopy(head.state_dict())
-    with torch.no_grad():
-        embeddings, moments = head.eval().embed_jointly(features)
-        some, same_moments = head.embed_jointly(features[:3], moments=moments)
-    assert same_moments is moments
-    torch.testing.assert_close(some, embeddings[:3], atol=1e-5, rtol=1e-4)
+    with kept_statistics(head):
+        logits = head(features)
     assert all(torch.equal(value, before[name]) for name, value in head.state_dict().items())
-    torch.testing.assert_close(embeddings, head.train().projection(features), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(logits, head(features))
+    assert head.projection[1].num_batches_tracked == 1
+
+
+def test_heads_compute_in_full_precision_under_autocast():
+    """Cosines over a temperature of 0.1 would otherwise lose their order."""
+    heads = make_heads(500).eval()
+    features = torch.randn(20, F)
+    expected = heads.probabilities(features)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = heads.probabilities(features)
+        foreground = heads.foreground(features.bfloat16())
+    assert torch.equal(found, expected)
+    assert foreground.dtype == torch.float32
 
 
 def test_prototypes_are_renormalised_for_cosine_alone():
@@ -104,7 +107,7 @@ def test_prototypes_are_renormalised_for_cosine_alone():
 def test_each_head_is_usable_alone():
     heads = make_heads(5, 9).eval()
     features = torch.randn(4, F)
-    both = heads.logits(features)
+    both = heads(features)
     assert [logits.shape[1] for logits in both] == [K + 5, K + 9]
     assert heads.num_clusters == (5, 9)
     for index, logits in enumerate(both):
@@ -114,7 +117,7 @@ def test_each_head_is_usable_alone():
 
 def test_a_state_dict_brings_everything_back():
     heads = make_heads(5, 9)
-    heads.logits(torch.randn(20, F))  # moves the running statistics
+    heads(torch.randn(20, F))  # moves the running statistics
     restored = make_heads(5, 9)
     for parameter in restored.parameters():
         nn.init.zeros_(parameter)

@@ -2,7 +2,7 @@ import pytest
 import scipy.stats
 import torch
 
-from rncdl.discovery.prior import class_mass, class_shares, order_shares
+from rncdl.discovery.prior import class_shares, order_shares
 
 
 def lognormal_shares(num_classes: int, num_regions: int = 10**9, sigma: float = 0.5):
@@ -69,14 +69,3 @@ def test_random_order_is_a_permutation_by_the_generator():
 def test_fixed_order_leaves_the_shares_where_they_are():
     shares = lognormal_shares(5)
     assert torch.equal(order_shares(shares, torch.arange(5.0), order="fixed"), shares)
-
-
-def test_class_mass_of_no_regions_is_zero():
-    assert class_mass(torch.empty(0, 3)).tolist() == [0, 0, 0]
-
-
-def test_class_mass_is_the_sum_of_probabilities():
-    # More rows than one block holds.
-    logits = 10 * torch.randn(5000, 70, generator=torch.Generator().manual_seed(0))
-    logits[0] = torch.linspace(-1e4, 1e4, 70)
-    torch.testing.assert_close(class_mass(logits), logits.softmax(1).sum(0), rtol=1e-5, atol=1e-3)

@@ -204,18 +204,12 @@ def test_a_bank_that_was_interrupted_is_completed_to_the_same_bytes(
         assert (run / "bank" / name).read_bytes() == (discovered / "bank" / name).read_bytes()
 
 
-@pytest.mark.parametrize("renew_memory", [1, 3])
-def test_a_killed_discovery_resumes_bit_for_bit(discovered: Path, world: Path, renew_memory: int):
-    """Also between two steps that renew the memory's logits: these are then in the checkpoint."""
-    whole, name = "main", f"killed{renew_memory}"
-    override = f"discover.renew_memory={renew_memory}"
-    if renew_memory > 1:
-        whole = "seldom"
-        discover(discovered, world, whole, override)
+def test_a_killed_discovery_resumes_bit_for_bit(discovered: Path, world: Path):
+    name = "killed"
     words = ["discover", "--run", discovered, "--unlabelled", world / "unlabelled.json"]
     words += ["--name", name]
     process = subprocess.Popen(
-        command(*words, override),
+        command(*words),
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -229,12 +223,7 @@ def test_a_killed_discovery_resumes_bit_for_bit(discovered: Path, world: Path, r
     process.communicate()
     if not (discovered / "discoveries" / name / "heads.safetensors").exists():
         run_rncdl(*words, "--resume")
-    assert_same(heads(discovered, name), heads(discovered, whole))
-    if renew_memory > 1:
-        assert not torch.equal(
-            heads(discovered, whole)["known.linear.weight"],
-            heads(discovered)["known.linear.weight"],
-        )
+    assert_same(heads(discovered, name), heads(discovered))
 
 
 def test_two_processes_share_the_pool(discovered: Path, world: Path):
