@@ -27,14 +27,14 @@ class PretendTensor(Tensor):
     whoever asks in Python hears `cuda:0`.
     """
 
-    inner: Tensor
+    inner: Any
     device = GPU
     is_cuda = True
     is_cpu = False
 
     @staticmethod
     def __new__(cls, inner: Tensor) -> "PretendTensor":
-        made = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        made = torch.Tensor._make_wrapper_subclass(
             cls,
             inner.shape,
             strides=inner.stride(),
@@ -54,10 +54,10 @@ class PretendTensor(Tensor):
         return super().__torch_function__(func, types, args, kwargs or {})
 
     @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # type: ignore[override]
         return _compute(func, args, kwargs or {})
 
-    def __reduce_ex__(self, protocol: int) -> Any:
+    def __reduce_ex__(self, protocol: Any) -> Any:
         return self.detach().cpu().__reduce_ex__(protocol)
 
     def __deepcopy__(self, memo: dict) -> Tensor:
@@ -97,7 +97,13 @@ def _new_tensor(tensor: Tensor, data: Any, **options: Any) -> Tensor:
     return torch.tensor(data, **{"dtype": tensor.dtype, "device": GPU, **options})
 
 
+def _one_hot(labels: Tensor, num_classes: int) -> Tensor:
+    rows = torch.zeros(*labels.shape, num_classes, dtype=torch.int64, device=labels.device)
+    return rows.scatter_(-1, labels.unsqueeze(-1), 1)
+
+
 _MOVES: dict[Any, Any] = {
+    torch.nn.functional.one_hot: _one_hot,
     Tensor.to: _move,
     Tensor.cpu: lambda tensor: _move(tensor, CPU),
     Tensor.cuda: lambda tensor, *_, **__: _move(tensor, GPU),
@@ -140,10 +146,9 @@ def _compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     pretended = [one for one in tensors if isinstance(one, PretendTensor)]
     device = kwargs.get("device")
     # Gradients of casts are cast "to the CPU", where C++ takes them to be.
-    to_gpu = bool(pretended) or torch.device(device).type == "cuda"
+    to_gpu = bool(pretended) or (device is not None and torch.device(device).type == "cuda")
     _refuse_mixing(name, args, tensors, pretended)
-    generator = kwargs.get("generator")
-    if to_gpu and generator is not None:
+    if to_gpu and kwargs.get("generator") is not None:
         raise RuntimeError(f"{name}: Expected a 'cuda' device type for generator but found 'cpu'")
     _count(name, args, pretended)
     if device is not None:
@@ -186,12 +191,15 @@ def _count(name: str, args: Any, pretended: list) -> None:
         _waits.scalars[name] += 1
     elif name == "copy_" and not isinstance(args[0], PretendTensor):
         _waits.copies[name] += 1
-    elif name in _SIZED_BY_VALUES:
+    elif name in _SIZED_BY_VALUES or _has_mask(name, args):
         _waits.shapes[name] += 1
-    elif name in ("index", "index_put_", "index_put") and any(
-        one is not None and one.dtype == torch.bool for one in args[1]
-    ):
-        _waits.shapes[name] += 1
+
+
+def _has_mask(name: str, args: Any) -> bool:
+    """Whether these are the arguments of an indexing by a boolean tensor."""
+    if not name.startswith("index") or len(args) < 2 or not isinstance(args[1], list | tuple):
+        return False
+    return any(one is not None and one.dtype == torch.bool for one in args[1])
 
 
 def _inside(value: Any) -> Any:
@@ -207,12 +215,14 @@ class _Dispatch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        given, _ = tree_flatten((args, kwargs))
         device = kwargs.get("device")
         is_here = device is not None and torch.device(device).type == "cuda"
-        if is_here or any(issubclass(kind, PretendTensor) for kind in types):
-            return _compute(func, args, kwargs)
-        given, _ = tree_flatten((args, kwargs))
-        if any(isinstance(one, PretendTensor) for one in given):
+        if not is_here and not any(isinstance(one, Tensor) for one in given):
+            # Where a gradient is missing, the backward pass makes zeros "on the CPU".
+            is_here = torch._C._current_graph_task_id() != -1
+            kwargs = {**kwargs, "device": GPU} if is_here else kwargs
+        if is_here or any(isinstance(one, PretendTensor) for one in given):
             return _compute(func, args, kwargs)
         return func(*args, **kwargs)
 
@@ -222,8 +232,20 @@ _make_tensor = torch.tensor
 
 def _tensor(data: Any, *, device: Any = None, **options: Any) -> Tensor:
     """`torch.tensor`, which would look for a driver, by way of the CPU."""
+    if isinstance(data, Tensor):
+        return data.to(device=device, **options)
     made = _make_tensor(data, **options)
     return made if device is None else made.to(device)
+
+
+def _enter_no_grad(self: Any) -> None:
+    """Views of ordinary tensors cannot be wrapped in inference mode; all else is the same."""
+    self.before = torch.is_grad_enabled()
+    torch.set_grad_enabled(False)
+
+
+def _leave_no_grad(self: Any, *_: Any) -> None:
+    torch.set_grad_enabled(self.before)
 
 
 _begin_autocast = torch.autocast.__init__
@@ -251,7 +273,10 @@ def pretend_gpu(*, bf16: bool = True) -> Iterator[Waits]:
             patch("torch.cuda.is_bf16_supported", lambda including_emulation=True: bf16),
             patch("torch.cuda.get_device_name", lambda device=None: "a pretended GPU"),
             patch("torch.tensor", _tensor),
+            patch("torch.as_tensor", _tensor),
             patch.object(Tensor, "pin_memory", lambda self, device=None: self),
+            patch.object(torch.inference_mode, "__enter__", _enter_no_grad),
+            patch.object(torch.inference_mode, "__exit__", _leave_no_grad),
             patch.object(torch.autocast, "__init__", _autocast_on_the_host),
             _Dispatch(),
         ):

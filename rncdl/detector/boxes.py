@@ -24,7 +24,7 @@ def cell_anchors(size_px: float, ratios: Sequence[float]) -> Tensor:
     return (torch.stack((-width, -height, width, height), 1) / 2).float()
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def pyramid_anchors(
     shapes_hw: tuple[tuple[int, int], ...],
     strides_px: tuple[int, ...],
@@ -41,12 +41,13 @@ def pyramid_anchors(
     shift = 0.5 if offset == "centre" else 0.0
     levels = []
     for (height, width), stride, size in zip(shapes_hw, strides_px, sizes_px, strict=True):
-        y = (torch.arange(height) + shift) * stride
-        x = (torch.arange(width) + shift) * stride
+        y = (torch.arange(height, device=device) + shift) * stride
+        x = (torch.arange(width, device=device) + shift) * stride
         centre_y, centre_x = torch.meshgrid(y, x, indexing="ij")
         centres = torch.stack((centre_x, centre_y, centre_x, centre_y), -1)
-        levels.append((centres[:, :, None] + cell_anchors(size, ratios)).reshape(-1, 4))
-    return torch.cat(levels).to(device)
+        around = cell_anchors(size, ratios).to(device)
+        levels.append((centres[:, :, None] + around).reshape(-1, 4))
+    return torch.cat(levels)
 
 
 def at_least_float32(values: Tensor) -> Tensor:

@@ -55,7 +55,8 @@ class Reading:
 
 def known_probabilities(detector: Detector, features: Tensor) -> Tensor:
     """(R, K) probabilities of the known classes; what is left to one is the background's."""
-    return detector.known_head(features).float().softmax(1)[:, :-1]
+    with torch.autocast(features.device.type, enabled=False):
+        return detector.known_head(features.float()).softmax(1)[:, :-1]
 
 
 @torch.no_grad()
@@ -219,14 +220,15 @@ def _suppress_within_class(boxes_xyxy: Tensor, labels: Tensor, *, nms: float) ->
     """Positions kept of candidates sorted from the best.
 
     Each class is moved to a place of its own: in double precision, for with thousands of
-    classes float32 would lose the pixels' fractions.
+    classes float32 would lose the pixels' fractions; on the CPU where the device has none.
     """
     if not len(boxes_xyxy):
         return labels
-    boxes = boxes_xyxy.cpu().double()
-    _, dense_labels = labels.cpu().unique(return_inverse=True)
-    shift = dense_labels * (boxes.max() + 1)
-    ranks = torch.arange(len(boxes), 0, -1, dtype=boxes.dtype)
+    if boxes_xyxy.device.type == "mps":
+        boxes_xyxy, labels = boxes_xyxy.cpu(), labels.cpu()
+    boxes = boxes_xyxy.double()
+    shift = labels * (boxes.max() + 1)
+    ranks = torch.arange(len(boxes), 0, -1, dtype=boxes.dtype, device=boxes.device)
     return suppress(boxes + shift[:, None], ranks, nms)
 
 

@@ -102,7 +102,7 @@ def summarise_clusters(
     """
     heads = heads.eval()
     num_known, num_clusters = heads.num_known, heads.num_clusters[head]
-    totals = _Totals(num_known, heads.novel[head].prototypes)
+    totals = _Totals(num_known, heads.novel[head].prototypes.cpu())
     search = ExemplarSearch(exemplars)
     random = np.random.default_rng(seed)
     num_regions = int(bank.counts().clip(min=0).sum())
@@ -143,6 +143,7 @@ def _look(
     regions: np.ndarray,
 ) -> _Block:
     novel = heads.novel[head]
+    features = features.to(novel.prototypes.device)
     embeddings = novel.embed(features)
     known_logits = heads.known(features)
     probabilities = torch.cat([known_logits, novel.classify(embeddings)], 1).softmax(1)
@@ -155,12 +156,12 @@ def _look(
     return _Block(
         image_index=image_index,
         regions=regions,
-        outputs=outputs[:, 0],
-        confidence=best[:, 0],
-        margin=best[:, 0] - best[:, -1],
-        embeddings=embeddings,
-        typicality=(embeddings * of_cluster).sum(1),
-        as_trained=known_logits.softmax(1) * heads.foreground(features)[:, None],
+        outputs=outputs[:, 0].cpu(),
+        confidence=best[:, 0].cpu(),
+        margin=(best[:, 0] - best[:, -1]).cpu(),
+        embeddings=embeddings.cpu(),
+        typicality=((embeddings * of_cluster).sum(1)).cpu(),
+        as_trained=(known_logits.softmax(1) * heads.foreground(features)[:, None]).cpu(),
     )
 
 

@@ -47,6 +47,7 @@ from rncdl.stages.examples import Showcase, ShownDetector, draw_examples, draw_s
 from rncdl.stages.info import versions
 from rncdl.stages.loading import load_detector, load_heads
 from rncdl.training.journal import read_journal
+from rncdl.training.processes import choose_device
 from rncdl.training.progress import say
 
 
@@ -73,8 +74,9 @@ def write_report(
     folder = run.discovery(name)
     settings = resolve_settings(base=folder.settings(), overrides=["data.workers=0"])
     split = run.split()
-    detector = load_detector(run, settings, split, discovery=name)
-    heads = load_heads(run, detector, name).eval()
+    device = choose_device(settings.device)
+    detector = load_detector(run, settings, split, discovery=name).to(device).eval()
+    heads = load_heads(run, detector, name).to(device).eval()
     num_clusters = heads.num_clusters[0]
     evaluations = _evaluations(
         run, name, num_clusters, supervised=showcase.supervised if showcase else None

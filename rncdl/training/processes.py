@@ -177,7 +177,9 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
         ]
     if device.type != "cuda":
         return torch.float32
-    return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    # Older GPUs emulate bfloat16, several times slower than they compute in float16.
+    has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.bfloat16 if has_bf16 else torch.float16
 
 
 def autocast(device: torch.device, precision: torch.dtype) -> torch.autocast:
