@@ -1,15 +1,15 @@
 """k-means on region features: the paper's baseline on the detector's own features."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.kmeans import kmeans, nearest
 from rncdl.errors import UserError
+from rncdl.training.processes import autocast
 
 MAX_REGIONS = 200_000
 """k-means looks at so many regions at the most, drawn evenly from the pool."""
@@ -17,34 +17,43 @@ _ROUNDS = 30
 _OUT_OF_REACH = torch.finfo(torch.float32).max ** 0.25
 
 
-@dataclass(frozen=True)
-class CentroidClassifier:
-    """Every region is of the class or cluster whose centroid is nearest, with confidence 1."""
+class CentroidClassifier(nn.Module):
+    """Every region is of the class or cluster whose centroid is nearest, with confidence 1.
 
-    centroids: Tensor
-    """(K + N, F): means of the known classes' regions, then k-means of the pool's"""
-
-    def __call__(self, features: Tensor) -> Tensor:
-        """(R, K + N) one-hot probabilities of features (R, F)."""
-        labels = nearest(features.float(), self.centroids.to(features.device))
-        return functional.one_hot(labels, len(self.centroids)).float()
-
-
-@dataclass(frozen=True)
-class SoftCentroidClassifier:
-    """Probabilities that fall with the squared distance from the centroids. Ours, not the paper's.
-
-    p_j is proportional to exp(-d_j² / spread).
+    `centroids` (K + N, F): means of the known classes' regions, then k-means of the pool's.
     """
 
     centroids: Tensor
-    """(K + N, F)"""
-    spread: float
-    """mean squared distance of the pool's regions from their nearest centroid"""
 
-    def __call__(self, features: Tensor) -> Tensor:
+    def __init__(self, centroids: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("centroids", centroids)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(R, K + N) one-hot probabilities of features (R, F)."""
+        with autocast(features.device, torch.float32):
+            labels = nearest(features.float(), self.centroids)
+        return functional.one_hot(labels, len(self.centroids)).float()
+
+
+class SoftCentroidClassifier(nn.Module):
+    """Probabilities that fall with the squared distance from the centroids. Ours, not the paper's.
+
+    p_j is proportional to exp(-d_j² / spread); the centroids are (K + N, F), the spread is the mean
+    squared distance of the pool's regions from their nearest centroid.
+    """
+
+    centroids: Tensor
+
+    def __init__(self, centroids: Tensor, spread: float) -> None:
+        super().__init__()
+        self.register_buffer("centroids", centroids)
+        self.spread = spread
+
+    def forward(self, features: Tensor) -> Tensor:
         """(R, K + N) probabilities of features (R, F)."""
-        squared = torch.cdist(features.float(), self.centroids.to(features.device)).square()
+        with autocast(features.device, torch.float32):
+            squared = torch.cdist(features.float(), self.centroids).square()
         return (-squared / self.spread).softmax(1)
 
 

@@ -1,6 +1,7 @@
 """k-means on crops: centroids in the space of a network that looks at crops."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -14,32 +15,25 @@ from rncdl.baselines.centroids import (
 )
 from rncdl.baselines.crop_feed import labelled_crops
 from rncdl.baselines.crops import CropEncoder, encode_boxes
-from rncdl.baselines.fitting import fit
+from rncdl.baselines.fitting import Fitting, encode_jointly, fit
 from rncdl.baselines.pool_images import PoolImages
 from rncdl.data.samples import Sample
+from rncdl.training.processes import autocast
 
 ChooseBoxes = Callable[[Sequence[Sample]], list[Tensor]]
 """The regions (r, 4) of each image that are to be clustered, in pixels of the network's input."""
 
 
-def train_known_classes(encoder: CropEncoder, images: PoolImages, *, title: str) -> None:
+def train_known_classes(encoder: CropEncoder, images: PoolImages, fitting: Fitting) -> None:
     """Teach the encoder the known classes by cross-entropy on annotated crops."""
-    baselines = images.settings.baselines
-    device = images.detector.device
-    classifier = nn.Linear(encoder.width, images.detector.num_known).to(device)
+    classifier = nn.Linear(encoder.width, images.detector.num_known)
 
     def loss_of(batch: tuple[Tensor, Tensor]) -> Tensor:
         crops, labels = batch
-        return functional.cross_entropy(classifier(encoder(crops)), labels)
+        (features,) = encode_jointly(encoder, crops, precision=fitting.precision)
+        return functional.cross_entropy(classifier(features), labels)
 
-    fit(
-        nn.ModuleList([encoder, classifier]),
-        loss_of,
-        labelled_crops(images),
-        steps=baselines.steps,
-        rate=baselines.rate,
-        title=title,
-    )
+    fit(nn.ModuleList([encoder, classifier]), loss_of, partial(labelled_crops, images), fitting)
 
 
 @torch.no_grad()
@@ -54,11 +48,9 @@ def fit_crop_centroids(
     encoder.eval()
     pool = torch.cat(list(_embed_pool(encoder, images, choose)))
     means = ClassMeans(images.detector.num_known, pool.shape[1])
-    side_px = images.settings.baselines.crop_px
     for samples in images.look_at_first(images.pool.num_labelled, title="known crops"):
         boxes, labels = images.annotations(samples)
-        pixels = images.batch(samples).pixels
-        means.add(encode_boxes(encoder, pixels, boxes, side_px=side_px), labels)
+        means.add(_embed(encoder, images, samples, boxes), labels)
     novel = cluster_regions(pool, num_clusters, seed=images.seed)
     return CentroidClassifier(torch.cat([means.means().to(novel), novel]))
 
@@ -69,8 +61,16 @@ def _embed_pool(encoder: nn.Module, images: PoolImages, choose: ChooseBoxes) -> 
     total = 0
     for samples in images.look_at_first(len(images.pool), title="pool crops"):
         boxes = images.draw_boxes(choose(samples), generator)
-        pixels = images.batch(samples).pixels
-        yield encode_boxes(encoder, pixels, boxes, side_px=images.settings.baselines.crop_px)
+        yield _embed(encoder, images, samples, boxes)
         total += sum(len(own) for own in boxes)
         if total >= MAX_REGIONS:
             return
+
+
+def _embed(
+    encoder: nn.Module, images: PoolImages, samples: Sequence[Sample], boxes: Sequence[Tensor]
+) -> Tensor:
+    """(R, D) features of the images' boxes, in the precision in which they will be classified."""
+    pixels = images.batch(samples).pixels
+    with autocast(pixels.device, images.precision):
+        return encode_boxes(encoder, pixels, boxes, side_px=images.settings.baselines.crop_px)

@@ -1,7 +1,6 @@
 """Crops: regions as small pictures of their own, and a network that classifies them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor, nn
@@ -10,7 +9,7 @@ from torchvision.ops import roi_align
 from rncdl.config import DetectorSettings
 from rncdl.data.colours import Strength
 from rncdl.detector.backbones import build_backbone
-from rncdl.detector.inference import Classify, LooksAtPixels
+from rncdl.detector.inference import LooksAtPixels
 from rncdl.detector.model import ImageBatch
 from rncdl.detector.weights import load_backbone_weights
 
@@ -71,7 +70,8 @@ def draw_crops(
     count = len(boxes_xyxy)
 
     def draw(*shape: int) -> Tensor:
-        return torch.rand(count, *shape, generator=generator).to(pixels.device)
+        drawn = torch.rand(count, *shape, generator=generator)
+        return drawn.to(pixels.device, non_blocking=True)
 
     def factor(amount: float) -> Tensor:
         return 1 + amount * (2 * draw(1, 1, 1) - 1)
@@ -116,37 +116,42 @@ class CropEncoder(nn.Module):
         return self.backbone(pixels)[-1].mean((2, 3))
 
 
-@dataclass(frozen=True)
-class CropClassifier(LooksAtPixels):
-    """Cuts every box out of its image and classifies the crop."""
+class CropClassifier(nn.Module, LooksAtPixels):
+    """Cuts every box out of its image and classifies the crop.
 
-    encoder: nn.Module
-    """crops (R, 3, side, side) to features (R, D)"""
-    classify: Classify
-    side_px: int
+    `encoder`: from crops (R, 3, side_px, side_px) to features (R, D); `classify`: from them to
+    probabilities (R, C).
+    """
+
+    def __init__(self, encoder: nn.Module, classify: nn.Module, side_px: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.classify = classify
+        self.side_px = side_px
 
     def classify_boxes(self, batch: ImageBatch, boxes: Sequence[Tensor]) -> Tensor:
         """(R, C) probabilities of all images' boxes, in their order."""
-        self.encoder.to(batch.pixels.device).eval()
-        features = encode_boxes(self.encoder, batch.pixels, boxes, side_px=self.side_px)
-        return self.classify(features)
+        return self.classify(encode_boxes(self.encoder, batch.pixels, boxes, side_px=self.side_px))
 
 
 def encode_boxes(
     encoder: nn.Module, pixels: Tensor, boxes: Sequence[Tensor], *, side_px: int
 ) -> Tensor:
-    """(R, D) the encoder's features of all images' boxes, in their order, cut as they are."""
+    """(R, D) the encoder's features of all images' boxes, in their order, cut as they are.
+
+    The encoder may run in half precision (autocast); its features are float32.
+    """
+    all_boxes = torch.cat(list(boxes)).to(pixels.device, non_blocking=True)
+    places = places_of(boxes).to(pixels.device, non_blocking=True)
     parts = [
-        encoder(cut_crops(pixels, some_boxes, images=their_images, side_px=side_px))
+        encoder(cut_crops(pixels, some_boxes, images=their_images, side_px=side_px)).float()
         for some_boxes, their_images in zip(
-            *(joined.split(CHUNK) for joined in join_boxes(boxes)), strict=True
+            all_boxes.split(CHUNK), places.split(CHUNK), strict=True
         )
     ]
     return torch.cat(parts)
 
 
-def join_boxes(boxes: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """All images' boxes (R, 4), and (R,) the image each of them lies in."""
-    joined = torch.cat(list(boxes))
-    counts = torch.tensor([len(b) for b in boxes], device=joined.device)
-    return joined, torch.arange(len(boxes), device=joined.device).repeat_interleave(counts)
+def places_of(boxes: Sequence[Tensor]) -> Tensor:
+    """(R,) the image that each of all images' boxes lies in; on the CPU, where counts are known."""
+    return torch.cat([torch.full((len(own),), image) for image, own in enumerate(boxes)])

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,8 @@ from rncdl.baselines.centroids import CentroidClassifier, fit_centroids, soften
 from rncdl.baselines.crop_centroids import fit_crop_centroids, train_known_classes
 from rncdl.baselines.crop_feed import crop_batches
 from rncdl.baselines.crops import CropClassifier, CropEncoder
-from rncdl.baselines.orca import train_orca
+from rncdl.baselines.fitting import Fitting
+from rncdl.baselines.orca import OrcaHead, train_orca
 from rncdl.baselines.pool_images import PoolImages
 from rncdl.baselines.prototypes import fit_prototypes
 from rncdl.baselines.uno import UnoHeads, train_uno
@@ -19,11 +21,11 @@ from rncdl.baselines.weng import CropEmbedding, draw_triplets, find_regions, tra
 from rncdl.config import Settings
 from rncdl.data.samples import Sample
 from rncdl.data.viewed_images import Pool
-from rncdl.detector.inference import Classify, RegionClassifier
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.feeding import BankFeed, DiscoveryBatch
-from rncdl.discovery.heads import KnownHead
+from rncdl.discovery.heads import KnownHead, NovelHead
+from rncdl.training.processes import autocast, choose_precision
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Material:
     seed: int
     found_regions: dict[int, Tensor] = field(default_factory=dict, repr=False)
     """Weng et al.'s regions of each pool image: the same for every seed, so worth sharing"""
+    folder: Path | None = None
+    """for checkpoints, so that a training can stop and go on; None: none are kept"""
 
     @property
     def num_known(self) -> int:
@@ -50,12 +54,35 @@ class Material:
     def images(self) -> PoolImages:
         """The pool's images, to be cut into crops."""
         self.detector.eval()
-        return PoolImages(self.detector, self.bank, self.pool, self.settings, self.seed)
+        return PoolImages(
+            self.detector, self.bank, self.pool, self.settings, self.seed, self._precision
+        )
 
     def crop_encoder(self) -> CropEncoder:
         """A network of one's own: the detector's backbone with the weights it started from."""
         torch.manual_seed(self.seed)
         return CropEncoder(self.settings.detector).to(self.detector.device)
+
+    def fitting(self, name: str) -> Fitting:
+        """How one network is trained, by the settings; its checkpoints lie apart from others'."""
+        baselines, discover = self.settings.baselines, self.settings.discover
+        return Fitting(
+            name,
+            self.detector.device,
+            steps=baselines.steps,
+            rate=baselines.rate,
+            seed=self.seed,
+            precision=self._precision,
+            folder=None if self.folder is None else self.folder / name,
+            checkpoint_every=discover.checkpoint_every,
+            keep_checkpoints=discover.keep_checkpoints,
+            log_every=discover.log_every,
+        )
+
+    @property
+    def _precision(self) -> torch.dtype:
+        """That of the detector, beside which a network on crops will run."""
+        return choose_precision(self.settings.train.precision, self.detector.device)
 
 
 def _kmeans_features(material: Material) -> CentroidClassifier:
@@ -68,29 +95,28 @@ def _kmeans_features(material: Material) -> CentroidClassifier:
     )
 
 
-def _kmeans_features_soft(material: Material) -> RegionClassifier:
+def _kmeans_features_soft(material: Material) -> nn.Module:
     return soften(_kmeans_features(material), material.bank, seed=material.seed)
 
 
-def _kmeans_crops(material: Material) -> RegionClassifier:
+def _kmeans_crops(material: Material) -> nn.Module:
     images, encoder = material.images(), material.crop_encoder()
-    train_known_classes(encoder, images, title="kmeans-crops")
+    train_known_classes(encoder, images, material.fitting("kmeans-crops"))
     centroids = fit_crop_centroids(
         encoder, images, images.bank_boxes, num_clusters=material.num_clusters
     )
     return CropClassifier(encoder, centroids, material.settings.baselines.crop_px)
 
 
-def _weng(material: Material) -> RegionClassifier:
+def _weng(material: Material) -> nn.Module:
     baselines = material.settings.baselines
     images, encoder = material.images(), material.crop_encoder()
     width = material.settings.discover.projection_width
-    embedding = CropEmbedding(encoder, encoder.width, width).to(material.detector.device)
+    embedding = CropEmbedding(encoder, encoder.width, width)
     train_embedding(
         embedding,
-        draw_triplets(images),
-        steps=baselines.steps,
-        rate=baselines.rate,
+        partial(draw_triplets, images),
+        material.fitting("weng"),
         hyperbolic=baselines.weng_hyperbolic,
     )
     centroids = fit_crop_centroids(
@@ -112,44 +138,46 @@ def _find_regions_once(
     return [found[sample.image_index] for sample in samples]
 
 
-def _orca(material: Material) -> RegionClassifier:
-    baselines = material.settings.baselines
+def _orca(material: Material) -> nn.Module:
     inputs = _inputs(material)
-    classify = train_orca(
-        inputs.encoder,
-        inputs.width,
-        inputs.batches,
-        num_classes=material.num_known + material.num_clusters,
-        steps=baselines.steps,
-        rate=baselines.rate,
-        seed=material.seed,
-        device=material.detector.device,
-    )
-    return inputs.read_with(classify)
+    head = OrcaHead(inputs.width, material.num_known + material.num_clusters)
+    return inputs.read_with(train_orca(inputs.encoder, head, inputs.feed, material.fitting("orca")))
 
 
-def _uno(material: Material) -> RegionClassifier:
-    baselines, discover = material.settings.baselines, material.settings.discover
+def _uno(material: Material) -> nn.Module:
     inputs = _inputs(material)
+    # Made before anything is trained: after a resumed training they would start otherwise.
+    heads = _uno_heads(material, inputs.width)
     if isinstance(inputs.encoder, CropEncoder):
-        train_known_classes(inputs.encoder, material.images(), title="uno, known classes")
-    heads = UnoHeads(
-        inputs.width,
-        num_known=material.num_known,
-        num_clusters=material.num_clusters,
-        num_heads=baselines.uno_heads,
-        overclustering=baselines.uno_overclustering,
-        hidden_width=discover.hidden_width,
-        projection_width=discover.projection_width,
-        temperature=discover.temperature,
-    ).to(material.detector.device)
-    classify = train_uno(
-        inputs.encoder, heads, inputs.batches, steps=baselines.steps, rate=baselines.rate
+        train_known_classes(
+            inputs.encoder, material.images(), material.fitting("uno-known-classes")
+        )
+    return inputs.read_with(train_uno(inputs.encoder, heads, inputs.feed, material.fitting("uno")))
+
+
+def _uno_heads(material: Material, width: int) -> UnoHeads:
+    baselines, discover = material.settings.baselines, material.settings.discover
+
+    def heads(num_clusters: int) -> list[NovelHead]:
+        return [
+            NovelHead(
+                width,
+                num_clusters,
+                hidden_width=discover.hidden_width,
+                projection_width=discover.projection_width,
+                temperature=discover.temperature,
+            )
+            for _ in range(baselines.uno_heads)
+        ]
+
+    return UnoHeads(
+        NovelHead(width, material.num_known, projection=False, temperature=discover.temperature),
+        heads(material.num_clusters),
+        heads(baselines.uno_overclustering * material.num_clusters),
     )
-    return inputs.read_with(classify)
 
 
-def _pandas(material: Material) -> RegionClassifier:
+def _pandas(material: Material) -> nn.Module:
     head = material.detector.known_head
     return fit_prototypes(
         material.bank,
@@ -160,7 +188,7 @@ def _pandas(material: Material) -> RegionClassifier:
     )
 
 
-METHODS: Mapping[str, Callable[[Material], RegionClassifier]] = {
+METHODS: Mapping[str, Callable[[Material], nn.Module]] = {
     "kmeans-features": _kmeans_features,
     "kmeans-features-soft": _kmeans_features_soft,
     "kmeans-crops": _kmeans_crops,
@@ -169,22 +197,27 @@ METHODS: Mapping[str, Callable[[Material], RegionClassifier]] = {
     "uno": _uno,
     "pandas": _pandas,
 }
-"""Name -> training: from the material to scores (R, K + N) of regions, known classes first.
+"""Name -> training: from the material to a classifier of regions, known classes first.
 
-A training is one process's work; its classifier can be pickled, and so be handed to others.
+It gives scores (R, K + N) of region features, or of boxes where it is a `LooksAtPixels`. A training
+is one process's work; its classifier is on the detector's device and can be pickled and moved
+(`.to(device)`), and so be handed to others. It may raise `Interrupted`, with all saved that it
+needs to go on, and `Diverged`.
 """
 
 
-@dataclass(frozen=True)
-class EncodedClassifier:
+class EncodedClassifier(nn.Module):
     """Classifies region features after a network of its own."""
 
-    encoder: nn.Module
-    classify: Classify
+    def __init__(self, encoder: nn.Module, classify: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.classify = classify
 
-    def __call__(self, features: Tensor) -> Tensor:
+    def forward(self, features: Tensor) -> Tensor:
         """(R, K + N) probabilities of features (R, F)."""
-        return self.classify(self.encoder(features.float()))
+        with autocast(features.device, torch.float32):
+            return self.classify(self.encoder(features.float()))
 
 
 @dataclass(frozen=True)
@@ -194,12 +227,12 @@ class _Inputs:
     encoder: nn.Module
     width: int
     """of the encoder's features"""
-    batches: Iterator[DiscoveryBatch]
-    """what the encoder takes, in two views, and labelled"""
+    feed: Callable[[int], Iterator[DiscoveryBatch | None]]
+    """what the encoder takes, in two views, and labelled, from a step on"""
     crop_px: int | None
     """None: the encoder takes region features"""
 
-    def read_with(self, classify: Classify) -> RegionClassifier:
+    def read_with(self, classify: nn.Module) -> nn.Module:
         """A classifier of regions, from one of the encoder's features."""
         if self.crop_px is not None:
             return CropClassifier(self.encoder, classify, self.crop_px)
@@ -210,10 +243,10 @@ def _inputs(material: Material) -> _Inputs:
     settings = material.settings
     if settings.baselines.features == "crops":
         encoder = material.crop_encoder()
-        batches = crop_batches(material.images())
-        return _Inputs(encoder, encoder.width, batches, settings.baselines.crop_px)
+        feed = partial(crop_batches, material.images())
+        return _Inputs(encoder, encoder.width, feed, settings.baselines.crop_px)
     device = material.detector.device
-    feed = BankFeed(
+    bank_feed = BankFeed(
         material.bank,
         material.pool.images,
         batch_images=settings.baselines.batch_images,
@@ -224,5 +257,8 @@ def _inputs(material: Material) -> _Inputs:
     torch.manual_seed(material.seed)
     # What is trained in place of the crops' network; BatchNorm takes any bias away again.
     layer = nn.Sequential(nn.Linear(width, width, bias=False), nn.BatchNorm1d(width), nn.ReLU())
-    moved = (batch.to(device) for batch in feed.batches())
-    return _Inputs(layer.to(device), width, moved, None)
+
+    def from_bank(start: int) -> Iterator[DiscoveryBatch]:
+        return (batch.to(device) for batch in bank_feed.batches(start))
+
+    return _Inputs(layer, width, from_bank, None)

@@ -4,17 +4,17 @@ Cao, Brbić, Leskovec, Open-World Semi-Supervised Learning, 2022.
 """
 
 import math
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from rncdl.baselines.fitting import encode_jointly, fit
-from rncdl.detector.inference import Classify
+from rncdl.baselines.fitting import Fitting, encode_jointly, fit
 from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.heads import NovelHead
+from rncdl.discovery.loss import supervised_loss
+from rncdl.training.processes import autocast
 
 SCALE = 10.0
 """s: logits are cosines times this."""
@@ -25,36 +25,64 @@ _MEMORY = 0.9
 _SMALLEST = 1e-8
 
 
-def margin_loss(logits: Tensor, labels: Tensor, *, uncertainty: float) -> Tensor:
+class OrcaHead(nn.Module):
+    """A cosine head of all classes, and how uncertain it has been of unlabelled regions."""
+
+    uncertainty: Tensor
+    """(), a running mean"""
+
+    def __init__(self, width: int, num_classes: int) -> None:
+        super().__init__()
+        self.head = NovelHead(width, num_classes, projection=False, temperature=1 / SCALE)
+        self.register_buffer("uncertainty", torch.ones(()))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(R, C) probabilities of the encoder's features (R, D)."""
+        with autocast(features.device, torch.float32):
+            return self.logits(features.float()).softmax(1)
+
+    def logits(self, features: Tensor) -> Tensor:
+        """(R, C): cosines times SCALE."""
+        return self.head(features)
+
+    def note_uncertainty(self, probabilities: Tensor) -> None:
+        """Let a step's unlabelled regions, by their probabilities (R, C), count in the mean."""
+        if len(probabilities):
+            now = mean_uncertainty(probabilities.detach())
+            self.uncertainty.lerp_(now, 1 - _MEMORY)
+
+
+def margin_loss(logits: Tensor, labels: Tensor, *, uncertainty: Tensor) -> Tensor:
     """Cross-entropy of logits (L, C) whose true class is raised by SCALE times the uncertainty.
 
     The less certain the network is of unlabelled regions, the less the known classes are pressed
     together: the class counts as found before its logit has grown.
     """
-    margin = SCALE * min(uncertainty, MAX_UNCERTAINTY)
-    raised = logits + margin * functional.one_hot(labels, logits.shape[1])
-    return functional.cross_entropy(raised, labels)
+    margin = SCALE * uncertainty.clamp_max(MAX_UNCERTAINTY)
+    is_true = labels[:, None] == torch.arange(logits.shape[1], device=labels.device)
+    return supervised_loss(logits + margin * is_true, labels)
 
 
-def mean_uncertainty(probabilities: Tensor) -> float:
+def mean_uncertainty(probabilities: Tensor) -> Tensor:
     """One minus the mean of the largest probability in each row of (R, C)."""
-    return 1 - probabilities.amax(1).mean().item()
+    return 1 - probabilities.amax(1).mean()
 
 
-def choose_partners(features: Tensor, labels: Tensor, *, generator: Generator) -> Tensor:
+def choose_partners(
+    features: Tensor, labels: Tensor, *, generator: Generator | None = None
+) -> Tensor:
     """(R,) for each region another one that should be of its class.
 
     The first rows of `features` (R, D) have labels (L,): another of the same label, drawn, or
-    itself where there is none. The others: the nearest by cosine among all but itself.
+    itself where there is none. The others: the nearest by cosine among all but itself. The
+    `generator` is one of the CPU, torch's own unless given.
     """
-    same = labels[:, None] == labels[None]
-    same.fill_diagonal_(False)
-    alone = ~same.any(1)
-    same |= torch.diag(alone)
-    drawn = same.new_zeros(0, dtype=torch.int64)
+    drawn = labels
     if len(labels):
-        weights = same.float().cpu()
-        drawn = torch.multinomial(weights, 1, generator=generator)[:, 0].to(labels.device)
+        chances = torch.rand(len(labels), len(labels), generator=generator)
+        chances = chances.to(labels.device, non_blocking=True)
+        chances = torch.where(labels[:, None] == labels, chances, -1.0)
+        drawn = chances.fill_diagonal_(-0.5).argmax(1)
     directions = functional.normalize(features.detach())
     cosines = directions[len(labels) :] @ directions.T
     cosines.diagonal(len(labels)).fill_(-torch.inf)
@@ -74,37 +102,26 @@ def evenness_loss(probabilities: Tensor) -> Tensor:
 
 def train_orca(
     encoder: nn.Module,
-    width: int,
-    batches: Iterator[DiscoveryBatch],
-    *,
-    num_classes: int,
-    steps: int,
-    rate: float,
-    seed: int,
-    device: torch.device,
-) -> Classify:
-    """Train the encoder (features (R, width)) and a cosine head; the head as a classifier."""
-    head = NovelHead(width, num_classes, projection=False, temperature=1 / SCALE).to(device)
-    generator = Generator().manual_seed(seed)
-    uncertainty = 1.0
+    head: OrcaHead,
+    feed: Callable[[int], Iterator[DiscoveryBatch | None]],
+    fitting: Fitting,
+) -> OrcaHead:
+    """Train encoder and head; the head as the classifier of the encoder's features."""
 
     def loss_of(batch: DiscoveryBatch) -> Tensor:
-        nonlocal uncertainty
-        labelled, view1, view2 = encode_jointly(encoder, batch.labelled, *batch.views)
+        labelled, view1, view2 = encode_jointly(
+            encoder, batch.labelled, *batch.views, precision=fitting.precision
+        )
         first, second = torch.cat([labelled, view1]), torch.cat([labelled, view2])
-        logits = head(first)
+        logits = head.logits(first)
         probabilities = logits.softmax(1)
         num_labelled = len(batch.labels)
-        now = mean_uncertainty(probabilities[num_labelled:].detach())
-        uncertainty = _MEMORY * uncertainty + (1 - _MEMORY) * now
-        partners = choose_partners(first, batch.labels, generator=generator)
-        supervised = margin_loss(logits[:num_labelled], batch.labels, uncertainty=uncertainty)
-        pairs = pairwise_loss(probabilities, head(second).softmax(1)[partners])
+        head.note_uncertainty(probabilities[num_labelled:])
+        supervised = margin_loss(logits[:num_labelled], batch.labels, uncertainty=head.uncertainty)
+        # Drawn by torch's own generator, which each step seeds: nothing has to be saved.
+        partners = choose_partners(first, batch.labels)
+        pairs = pairwise_loss(probabilities, head(second)[partners])
         return supervised + pairs + evenness_loss(probabilities)
 
-    fit(nn.ModuleList([encoder, head]), loss_of, batches, steps=steps, rate=rate, title="orca")
-    return partial(_probabilities, head)
-
-
-def _probabilities(head: NovelHead, features: Tensor) -> Tensor:
-    return head(features.float()).softmax(1)
+    fit(nn.ModuleList([encoder, head]), loss_of, feed, fitting)
+    return head

@@ -22,7 +22,10 @@ from rncdl.training.progress import ProgressLine
 
 @dataclass(frozen=True)
 class PoolImages:
-    """Pool images in batches: drawn by the seed, endlessly, or all of them once."""
+    """Pool images in batches: drawn by the seed, endlessly, or all of them once.
+
+    Boxes and labels are on the CPU, where choosing among them does not wait for the device.
+    """
 
     detector: Detector
     """normalises the images, and says on which device"""
@@ -30,17 +33,19 @@ class PoolImages:
     pool: Pool
     settings: Settings
     seed: int
+    precision: torch.dtype
+    """of the networks that look at the images"""
 
-    def draw(self) -> Iterator[list[Sample]]:
-        """Endless batches of pool images that have regions."""
-        return self._load(self._draw_keys(self.bank.counts() > 0, salt=0))
+    def draw(self, start: int = 0) -> Iterator[list[Sample]]:
+        """Endless batches of pool images that have regions, from step `start` on."""
+        return self._load(self._draw_keys(self.bank.counts() > 0, start=start, salt=0))
 
-    def draw_labelled(self) -> Iterator[list[Sample]]:
-        """Endless batches of labelled images that have annotations."""
+    def draw_labelled(self, start: int = 0) -> Iterator[list[Sample]]:
+        """Endless batches of labelled images that have annotations, from step `start` on."""
         annotations = self.pool.labels.annotations
         rows = annotations.image_index[~annotations.is_crowd]
         annotated = np.bincount(rows, minlength=self.pool.num_labelled) > 0
-        return self._load(self._draw_keys(annotated, salt=1))
+        return self._load(self._draw_keys(annotated, start=start, salt=1))
 
     def look_at_first(self, num_images: int, *, title: str) -> Iterator[list[Sample]]:
         """The pool's first images once, counted on the screen."""
@@ -62,7 +67,7 @@ class PoolImages:
             to_sample_pixels(
                 self.bank.read_boxes(sample.image_index, count=int(counts[sample.image_index])),
                 sample,
-            ).to(self.detector.device)
+            )
             for sample in samples
         ]
 
@@ -70,10 +75,10 @@ class PoolImages:
         """Annotated boxes of each image in input pixels, and the labels (A,) of all of them."""
         found = [self.pool.annotations_of(sample.image_index) for sample in samples]
         boxes = [
-            to_sample_pixels(own_boxes, sample).to(self.detector.device)
+            to_sample_pixels(own_boxes, sample)
             for (own_boxes, _), sample in zip(found, samples, strict=True)
         ]
-        return boxes, torch.cat([labels for _, labels in found]).to(self.detector.device)
+        return boxes, torch.cat([labels for _, labels in found])
 
     def generator(self, step: int) -> Generator:
         """The source of a step's random draws."""
@@ -84,16 +89,17 @@ class PoolImages:
         drawn = []
         for own in boxes:
             usable = own[has_area(own)]
-            order = torch.randperm(len(usable), generator=generator).to(own.device)
+            order = torch.randperm(len(usable), generator=generator)
             drawn.append(usable[order[: self.settings.baselines.crops_per_image]])
         return drawn
 
-    def _draw_keys(self, usable: np.ndarray, *, salt: int) -> TrainingBatches:
+    def _draw_keys(self, usable: np.ndarray, *, start: int, salt: int) -> TrainingBatches:
         """Endless batches of the usable ones among the pool's first images."""
         return TrainingBatches(
             self.pool.images[: len(usable)],
             batch_size=self.settings.baselines.batch_images,
             seed=2 * self.seed + salt,
+            start_step=start,
             group_by_aspect=False,
             repeats=usable.astype(np.float64),
         )

@@ -3,36 +3,39 @@
 Hayes et al., PANDAS: Prototype-based Novel Class Discovery and Detection, 2024.
 """
 
-from dataclasses import dataclass
-
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from rncdl.baselines.centroids import ClassMeans, cluster_regions, read_matched, read_pool
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.heads import KnownHead
+from rncdl.training.processes import autocast
 
 # As in the authors' code; keeps a region that lies on a prototype finite.
 _EPSILON = 1e-12
 
 
-@dataclass(frozen=True)
-class PrototypeClassifier:
-    """Class probabilities by inverse squared distance; the background's share goes to no class."""
+class PrototypeClassifier(nn.Module):
+    """Class probabilities by inverse squared distance; the background's share goes to no class.
+
+    `prototypes` (K + N, F): means of the known classes' normalised features, then k-means
+    centroids. `known_head`: the detector's own, whose background row tells objects from background.
+    """
 
     prototypes: Tensor
-    """(K + N, F): means of the known classes' normalised features, then k-means centroids"""
-    known_head: KnownHead
-    """the detector's own, whose background row tells objects from background"""
 
-    def __call__(self, features: Tensor) -> Tensor:
+    def __init__(self, prototypes: Tensor, known_head: KnownHead) -> None:
+        super().__init__()
+        self.register_buffer("prototypes", prototypes)
+        self.known_head = known_head
+
+    def forward(self, features: Tensor) -> Tensor:
         """(R, K + N) probabilities of features (R, F); a row sums to that of an object."""
-        prototypes = self.prototypes.to(features.device)
-        normalised = functional.normalize(features.float())
-        scores = inverse_squared_scores(normalised, prototypes)
-        head = self.known_head.to(features.device)
-        return scores * head.foreground(features.float())[:, None]
+        features = features.float()
+        with autocast(features.device, torch.float32):
+            scores = inverse_squared_scores(functional.normalize(features), self.prototypes)
+            return scores * self.known_head.foreground(features)[:, None]
 
 
 def inverse_squared_scores(features: Tensor, prototypes: Tensor) -> Tensor:

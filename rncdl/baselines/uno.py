@@ -4,20 +4,19 @@ Fini et al., A Unified Objective for Novel Class Discovery, 2021; extended as in
 a pseudo-label may be a known class, because unlabelled regions may show one.
 """
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rncdl.baselines.fitting import fit
-from rncdl.detector.inference import Classify
+from rncdl.baselines.fitting import Fitting, encode_jointly, fit
 from rncdl.discovery._accelerated_sinkhorn import accelerated_sinkhorn
 from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.heads import NovelHead
 from rncdl.discovery.loss import supervised_loss, swapped_loss
+from rncdl.training.processes import autocast
 
 EPSILON = 0.05
 """UNO's entropy weight in Sinkhorn's problem on cosines; its inverse is the exponent."""
@@ -30,34 +29,19 @@ _MEMORY = 0.98
 class UnoHeads(nn.Module):
     """One set of known prototypes, and heads of N and of more clusters beside them."""
 
+    running_losses: Tensor
+    """of each head of N clusters; it is by them that one is chosen"""
+
     def __init__(
         self,
-        width: int,
-        *,
-        num_known: int,
-        num_clusters: int,
-        num_heads: int,
-        overclustering: int,
-        hidden_width: int,
-        projection_width: int,
-        temperature: float,
+        known: NovelHead,
+        clustering: Sequence[NovelHead],
+        overclustering: Sequence[NovelHead],
     ) -> None:
         super().__init__()
-        self.temperature = temperature
-        self.num_heads = num_heads
-        self.known = NovelHead(width, num_known, projection=False, temperature=temperature)
-        sizes = [num_clusters] * num_heads + [overclustering * num_clusters] * num_heads
-        novel = [
-            NovelHead(
-                width,
-                size,
-                hidden_width=hidden_width,
-                projection_width=projection_width,
-                temperature=temperature,
-            )
-            for size in sizes
-        ]
-        self.novel = cast(Sequence[NovelHead], nn.ModuleList(novel))
+        self.known = known
+        self.novel = cast(Sequence[NovelHead], nn.ModuleList([*clustering, *overclustering]))
+        self.register_buffer("running_losses", torch.zeros(len(clustering)))
 
     def forward(self, features: Tensor) -> list[Tensor]:
         """For each head, logits (R, K + its clusters); the over-clustering ones come last."""
@@ -65,10 +49,29 @@ class UnoHeads(nn.Module):
         known = self.known(features)
         return [torch.cat([known, head(features)], 1) for head in self.novel]
 
-    def probabilities(self, features: Tensor, head: int) -> Tensor:
-        """(R, K + N) by one of the clustering heads."""
-        features = functional.normalize(features.float())
-        return torch.cat([self.known(features), self.novel[head](features)], 1).softmax(1)
+    def note_losses(self, losses: Tensor) -> None:
+        """Let a step's losses (H,), one per head, count in the running ones."""
+        of_clustering = losses.detach()[: len(self.running_losses)]
+        self.running_losses.lerp_(of_clustering, 1 - _MEMORY)
+
+    def best(self) -> "UnoClassifier":
+        """The classifier by the clustering head that has had the least loss."""
+        return UnoClassifier(self.known, self.novel[int(self.running_losses.argmin())])
+
+
+class UnoClassifier(nn.Module):
+    """Probabilities of known classes and clusters, by one clustering head."""
+
+    def __init__(self, known: NovelHead, novel: NovelHead) -> None:
+        super().__init__()
+        self.known = known
+        self.novel = novel
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(R, K + N) probabilities of the encoder's features (R, D)."""
+        with autocast(features.device, torch.float32):
+            features = functional.normalize(features.float())
+            return torch.cat([self.known(features), self.novel(features)], 1).softmax(1)
 
 
 @torch.no_grad()
@@ -106,31 +109,25 @@ def unified_loss(
 def train_uno(
     encoder: nn.Module,
     heads: UnoHeads,
-    batches: Iterator[DiscoveryBatch],
-    *,
-    steps: int,
-    rate: float,
-) -> Classify:
+    feed: Callable[[int], Iterator[DiscoveryBatch | None]],
+    fitting: Fitting,
+) -> UnoClassifier:
     """Train encoder and heads; the classifier of the encoder's features by the best head."""
-    device = next(heads.parameters()).device
-    running = torch.zeros(heads.num_heads, device=device)
 
     def loss_of(batch: DiscoveryBatch) -> Tensor:
-        parts = (batch.labelled, *batch.views)
-        features = encoder(torch.cat(parts))
+        parts = encode_jointly(encoder, batch.labelled, *batch.views, precision=fitting.precision)
         losses = torch.stack(
             [
                 unified_loss(
                     *logits.split([len(part) for part in parts]),
                     labels=batch.labels,
-                    sharpness=heads.temperature / EPSILON,
+                    sharpness=heads.known.temperature / EPSILON,
                 )
-                for logits in heads(features)
+                for logits in heads(torch.cat(parts))
             ]
         )
-        running.lerp_(losses.detach()[: heads.num_heads], 1 - _MEMORY)
+        heads.note_losses(losses)
         return losses.mean()
 
-    fit(nn.ModuleList([encoder, heads]), loss_of, batches, steps=steps, rate=rate, title="uno")
-    best = int(running.argmin())
-    return partial(heads.probabilities, head=best)
+    fit(nn.ModuleList([encoder, heads]), loss_of, feed, fitting)
+    return heads.best()

@@ -4,7 +4,7 @@ Weng, Ogut, Limonchik, Yeung, Unsupervised Discovery of the Long-Tail in Instanc
 Using Hierarchical Self-Supervision, 2021.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,11 +12,12 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from rncdl.baselines.crop_feed import draw_view
-from rncdl.baselines.crops import cut_crops, join_boxes, square_boxes
-from rncdl.baselines.fitting import encode_jointly, fit
+from rncdl.baselines.crops import cut_crops, places_of, square_boxes
+from rncdl.baselines.fitting import Fitting, encode_jointly, fit
 from rncdl.baselines.pool_images import PoolImages
 from rncdl.data.samples import Sample
 from rncdl.detector.model import ImageBatch
+from rncdl.training.processes import autocast
 
 PROPOSAL_NMS = 0.75
 PROPOSALS = 50
@@ -91,9 +92,13 @@ class Triplets:
 
 @torch.no_grad()
 def find_regions(images: PoolImages, samples: Sequence[Sample]) -> list[Tensor]:
-    """Each image's best 50 proposals after NMS 0.75, refined once, (r, 4) in input pixels."""
+    """Each image's best 50 proposals after NMS 0.75, refined once, (r, 4) in input pixels.
+
+    On the CPU, as all of the pool's boxes are.
+    """
     batch = images.batch(samples)
-    return _find_regions(images, batch, images.detector.feature_maps(batch))
+    with autocast(batch.pixels.device, images.precision):
+        return _find_regions(images, batch, images.detector.feature_maps(batch))
 
 
 def _find_regions(images: PoolImages, batch: ImageBatch, maps: Sequence[Tensor]) -> list[Tensor]:
@@ -106,7 +111,8 @@ def _find_regions(images: PoolImages, batch: ImageBatch, maps: Sequence[Tensor])
         after_nms=PROPOSALS,
     )
     boxes = [found.boxes_xyxy for found in proposals]
-    return detector.refine_boxes(detector.region_features(maps, boxes), boxes, batch.sizes_hw)
+    refined = detector.refine_boxes(detector.region_features(maps, boxes), boxes, batch.sizes_hw)
+    return list(torch.cat(refined).cpu().split([len(own) for own in refined]))
 
 
 def place_masks(masks: Tensor, boxes_xyxy: Tensor, side_px: int) -> Tensor:
@@ -123,62 +129,74 @@ def place_masks(masks: Tensor, boxes_xyxy: Tensor, side_px: int) -> Tensor:
 
 
 def draw_others(images: Tensor, generator: Generator) -> Tensor:
-    """(R,) for each region one of another image, where there is one; `images` (R,) is its own."""
+    """(R,) for each region one of another image, where there is one.
+
+    `images` (R,), on the CPU as the generator is: the image of each region.
+    """
     differs = images[:, None] != images[None]
-    weights = (differs | ~differs.any(1, keepdim=True)).float().cpu()
-    return torch.multinomial(weights, 1, generator=generator)[:, 0].to(images.device)
+    weights = (differs | ~differs.any(1, keepdim=True)).float()
+    return torch.multinomial(weights, 1, generator=generator)[:, 0]
 
 
 @torch.no_grad()
-def draw_triplets(images: PoolImages) -> Iterator[Triplets]:
-    """Endlessly: triplets of drawn proposals of the pool."""
-    for step, samples in enumerate(images.draw()):
-        if samples:
-            triplets = _cut_triplets(images, samples, images.generator(step))
-            if len(triplets.whole):
-                yield triplets
+def draw_triplets(images: PoolImages, start: int = 0) -> Iterator[Triplets | None]:
+    """Endlessly, from step `start` on: triplets of drawn proposals of the pool.
+
+    None for a step whose images cannot be read or have no proposals.
+    """
+    for step, samples in enumerate(images.draw(start), start):
+        yield _cut_triplets(images, samples, images.generator(step)) if samples else None
 
 
-def _cut_triplets(images: PoolImages, samples: Sequence[Sample], generator: Generator) -> Triplets:
+def _cut_triplets(
+    images: PoolImages, samples: Sequence[Sample], generator: Generator
+) -> Triplets | None:
     side_px, detector = images.settings.baselines.crop_px, images.detector
     batch = images.batch(samples)
-    maps = detector.feature_maps(batch)
-    boxes = images.draw_boxes(_find_regions(images, batch, maps), generator)
-    all_boxes, places = join_boxes(boxes)
-    whole = cut_crops(batch.pixels, all_boxes, images=places, side_px=side_px)
+    device = batch.pixels.device
+    with autocast(device, images.precision):
+        maps = detector.feature_maps(batch)
+        boxes = images.draw_boxes(_find_regions(images, batch, maps), generator)
+    places = places_of(boxes)
+    if not len(places):
+        return None
+    all_boxes = torch.cat(boxes).to(device, non_blocking=True)
+    whole = cut_crops(
+        batch.pixels, all_boxes, images=places.to(device, non_blocking=True), side_px=side_px
+    )
     objects = backgrounds = None
     if detector.mask_head is not None:
-        masks = detector.mask_logits(maps, boxes).sigmoid()
-        is_object = (place_masks(masks, all_boxes, side_px) > 0.5)[:, None]
+        with autocast(device, images.precision):
+            logits = detector.mask_logits(maps, all_boxes.split([len(own) for own in boxes]))
+        is_object = (place_masks(logits.float().sigmoid(), all_boxes, side_px) > 0.5)[:, None]
         objects, backgrounds = whole * is_object, whole * ~is_object
     return Triplets(
         whole=whole,
-        near=draw_view(images, samples, boxes, generator),
+        near=draw_view(images, batch.pixels, boxes, generator),
         objects=objects,
         backgrounds=backgrounds,
-        others=draw_others(places, generator),
+        others=draw_others(places, generator).to(device, non_blocking=True),
     )
 
 
 def train_embedding(
     embedding: CropEmbedding,
-    triplets: Iterator[Triplets],
+    feed: Callable[[int], Iterator[Triplets | None]],
+    fitting: Fitting,
     *,
-    steps: int,
-    rate: float,
     hyperbolic: bool,
 ) -> None:
     """Teach the embedding: a box is near its object and its overlapping boxes."""
 
     def loss_of(batch: Triplets) -> Tensor:
-        if batch.objects is None or batch.backgrounds is None:
-            whole, near = encode_jointly(embedding, batch.whole, batch.near)
-            return triplet_loss(whole, near, whole[batch.others], hyperbolic=hyperbolic)
-        whole, near, objects, backgrounds = encode_jointly(
-            embedding, batch.whole, batch.near, batch.objects, batch.backgrounds
-        )
-        by_boxes = triplet_loss(whole, near, whole[batch.others], hyperbolic=hyperbolic)
-        by_masks = triplet_loss(whole, objects, backgrounds, hyperbolic=hyperbolic)
-        return by_boxes + by_masks
+        parts = [batch.whole, batch.near]
+        if batch.objects is not None and batch.backgrounds is not None:
+            parts += [batch.objects, batch.backgrounds]
+        whole, near, *by_mask = encode_jointly(embedding, *parts, precision=fitting.precision)
+        loss = triplet_loss(whole, near, whole[batch.others], hyperbolic=hyperbolic)
+        if by_mask:
+            objects, backgrounds = by_mask
+            loss = loss + triplet_loss(whole, objects, backgrounds, hyperbolic=hyperbolic)
+        return loss
 
-    fit(embedding, loss_of, triplets, steps=steps, rate=rate, title="weng")
+    fit(embedding, loss_of, feed, fitting)

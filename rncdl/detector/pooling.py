@@ -41,7 +41,9 @@ def pool_regions(
     """
     all_boxes = torch.cat(list(boxes))
     counts = torch.tensor([len(b) for b in boxes], device=all_boxes.device)
-    images = torch.arange(len(boxes), device=all_boxes.device).repeat_interleave(counts)
+    images = torch.arange(len(boxes), device=all_boxes.device).repeat_interleave(
+        counts, output_size=len(all_boxes)
+    )
     levels = assign_levels(all_boxes, reference_px=reference_px, num_levels=len(maps))
     if sampling_ratio > 0 and all_boxes.device.type == "cpu":
         return align_by_rows(

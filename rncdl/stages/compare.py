@@ -1,16 +1,18 @@
 """`rncdl compare`: the systems of the paper's comparison, on one detector and one bank."""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rncdl.baselines.methods import METHODS, Material
 from rncdl.baselines.published import CEILING_KEY, COMPARED, RANDOM_HEAD_KEY, RNCDL_KEY, SOURCE
 from rncdl.config import resolve_settings
+from rncdl.discovery.training import Diverged
 from rncdl.evaluation.comparison import Comparison, Line
 from rncdl.prediction import classify_as_trained
 from rncdl.run_folder import RunFolder
@@ -36,6 +38,7 @@ from rncdl.stages.tables import (
 )
 from rncdl.stages.train import begin_training, resume_training
 from rncdl.table_folder import TableFolder
+from rncdl.training.interruption import Interrupted, stop_request
 from rncdl.training.progress import say
 from rncdl.training.schedule import shorten_schedule
 
@@ -120,10 +123,16 @@ class _Workshop:
             settings=ground.settings,
             seed=seed,
             found_regions=self._found_regions,
+            folder=ground.folder.training(key, seed).path,
         )
+        # The process that trains decides when to stop; those that wait hear of it from that one.
+        with nullcontext() if ground.processes.is_main else stop_request():
+            made = ground.processes.from_main(partial(_train_or_tell, key, material))
+        if isinstance(made, Exception):
+            raise made
         system = System(
             f"seed{seed}",
-            ground.processes.from_main(partial(METHODS[key], material)),
+            made.to(ground.processes.device),
             num_clusters,
             by_objectness=ground.settings.predict.score == "objectness",
         )
@@ -134,9 +143,8 @@ class _Workshop:
         ground = self.ground
         torch.manual_seed(seed)
         heads = build_heads(ground.detector, ground.settings.discover)
-        systems = head_systems(
-            ground.detector, heads.eval(), ground.settings, prefix=f"seed{seed}_"
-        )
+        heads.to(ground.detector.device).eval()
+        systems = head_systems(ground.detector, heads, ground.settings, prefix=f"seed{seed}_")
         return Trained(ground.detector, ground.split, systems)
 
     def _discover(self, seed: int) -> Trained:
@@ -150,6 +158,14 @@ class _Workshop:
         detector = load_detector(ceiling, self.ground.settings, split)
         system = System(f"seed{seed}", classify_as_trained(detector), None)
         return Trained(detector, split, [system])
+
+
+def _train_or_tell(key: str, material: Material) -> nn.Module | Diverged | Interrupted:
+    """A baseline's classifier, on the CPU, or why there is none: all processes must be told."""
+    try:
+        return METHODS[key](material).cpu()
+    except (Diverged, Interrupted) as reason:
+        return reason
 
 
 def _train_ceiling(begun: Begun, oracle: Oracle, *, seed: int) -> None:

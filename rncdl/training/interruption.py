@@ -33,6 +33,10 @@ class Interrupted(Exception):
         super().__init__(message)
         self.exit_code = exit_code
 
+    def __reduce__(self) -> tuple[type["Interrupted"], tuple[str, int]]:
+        """How to pickle it: by default the exit code would be lost on the way to a process."""
+        return Interrupted, (str(self), self.exit_code)
+
 
 @contextmanager
 def stop_request() -> Iterator[StopRequest]:

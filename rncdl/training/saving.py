@@ -20,7 +20,7 @@ def save_or_stop(
     stop: StopRequest,
     processes: Processes,
     how_to_continue: str,
-    check: Callable[[], None] = lambda: None,
+    check: Callable[[], object] = lambda: None,
 ) -> None:
     """Save a checkpoint after each `every` steps, the last one, and when asked to stop.
 

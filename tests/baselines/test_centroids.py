@@ -37,6 +37,14 @@ def test_regions_take_the_label_of_the_nearest_centroid(tmp_path):
     assert sorted(found[2:]) == [3, 4]  # never 2: the known class without a region
 
 
+def test_near_centroids_are_told_apart_even_under_autocast():
+    """They differ in the fourth digit; bfloat16 has not quite three."""
+    classifier = CentroidClassifier(torch.tensor([[1.0, 0.0], [1.001, 0.0]]))
+    with torch.autocast("cpu", torch.bfloat16):
+        found = classifier(torch.tensor([[1.0, 3.0], [1.001, 3.0]], dtype=torch.float32))
+    assert found.tolist() == [[1, 0], [0, 1]]
+
+
 def made_up_bank(tmp_path: Path, features: Tensor) -> Bank:
     """One image without annotations whose regions have these features."""
     count, width = features.shape

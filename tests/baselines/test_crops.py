@@ -130,7 +130,7 @@ def test_the_classifier_sees_every_box_once_in_order(monkeypatch: pytest.MonkeyP
     corners = torch.rand(8, 2, generator=generator) * 40
     boxes = torch.cat([corners, corners + 5 + torch.rand(8, 2, generator=generator) * 15], 1)
     encoder = nn.Flatten()
-    classifier = CropClassifier(encoder, lambda features: features, 8)
+    classifier = CropClassifier(encoder, nn.Identity(), 8)
     found = classifier.classify_boxes(batch, [boxes[:5], boxes[5:]])
     alone = [
         cut_crops(batch.pixels, box[None], images=torch.tensor([int(i >= 5)]), side_px=8)

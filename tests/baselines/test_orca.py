@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from rncdl.baselines.orca import (
+    OrcaHead,
     choose_partners,
     evenness_loss,
     margin_loss,
@@ -21,7 +22,8 @@ def partners(features: torch.Tensor, labels: list[int], seed: int = 0) -> list[i
 @pytest.mark.parametrize(("uncertainty", "margin"), [(0.0, 0.0), (0.3, 3.0), (0.9, 5.0)])
 def test_the_margin_helps_the_true_class(uncertainty: float, margin: float):
     """By hand: logits 2, 5, -1, the first one true; never more than half of ten."""
-    loss = margin_loss(torch.tensor([[2.0, 5.0, -1.0]]), torch.tensor([0]), uncertainty=uncertainty)
+    logits, labels = torch.tensor([[2.0, 5.0, -1.0]]), torch.tensor([0])
+    loss = margin_loss(logits, labels, uncertainty=torch.tensor(uncertainty))
     raised = math.exp(2 + margin)
     expected = -math.log(raised / (raised + math.exp(5) + math.exp(-1)))
     assert loss.item() == pytest.approx(expected, abs=1e-5)
@@ -29,7 +31,23 @@ def test_the_margin_helps_the_true_class(uncertainty: float, margin: float):
 
 def test_uncertainty_is_what_the_best_class_leaves():
     probabilities = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.0, 0.9]])
-    assert mean_uncertainty(probabilities) == pytest.approx(1 - 0.8)
+    assert mean_uncertainty(probabilities).item() == pytest.approx(1 - 0.8)
+
+
+def test_the_uncertainty_moves_a_tenth_of_the_way_and_stays_without_regions():
+    head = OrcaHead(3, 2)
+    head.note_uncertainty(torch.tensor([[0.7, 0.3]]))
+    assert head.uncertainty.item() == pytest.approx(0.9 * 1 + 0.1 * 0.3)
+    head.note_uncertainty(torch.zeros(0, 2))
+    assert head.uncertainty.item() == pytest.approx(0.93)
+    restored = OrcaHead(3, 2)
+    restored.load_state_dict(head.state_dict())
+    assert torch.equal(restored.uncertainty, head.uncertainty)
+
+
+def test_without_labelled_regions_nothing_is_lost_or_not_finite():
+    none = torch.zeros(0, dtype=torch.int64)
+    assert margin_loss(torch.zeros(0, 3), none, uncertainty=torch.tensor(0.5)) == 0
 
 
 def test_labelled_regions_find_their_class_and_the_others_their_neighbour():

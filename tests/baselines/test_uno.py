@@ -4,6 +4,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rncdl.baselines.uno import UnoHeads, pseudo_labels, unified_loss
+from rncdl.discovery.heads import NovelHead
 
 
 def logits_of(seed: int, rows: int, classes: int) -> Tensor:
@@ -49,14 +50,34 @@ def test_the_loss_is_a_mean_over_all_regions():
     assert found.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
+def uno_heads() -> UnoHeads:
+    """2 known classes, 2 heads of 3 clusters, 2 of 12, on features of width 5."""
+    clustering, overclustering = (
+        [NovelHead(5, size, hidden_width=7, projection_width=6) for _ in range(2)]
+        for size in (3, 12)
+    )
+    return UnoHeads(NovelHead(5, 2, projection=False), clustering, overclustering).eval()
+
+
 def test_heads_share_the_known_classes_and_overcluster():
-    heads = UnoHeads(
-        5, num_known=2, num_clusters=3, num_heads=2, overclustering=4,
-        hidden_width=7, projection_width=6, temperature=0.1,
-    ).eval()  # fmt: skip
+    heads = uno_heads()
     features = torch.randn(9, 5, generator=torch.Generator().manual_seed(0))
     logits = heads(features)
     assert [of_head.shape for of_head in logits] == [(9, 5), (9, 5), (9, 14), (9, 14)]
     assert all(torch.equal(of_head[:, :2], logits[0][:, :2]) for of_head in logits)
     assert logits[0].abs().max() <= 10 + 1e-4  # cosines over the temperature
-    torch.testing.assert_close(heads.probabilities(features, 1), logits[1].softmax(1))
+
+
+@pytest.mark.parametrize("best", [0, 1])
+def test_the_clustering_head_with_the_least_loss_classifies(best: int):
+    heads = uno_heads()
+    features = torch.randn(9, 5, generator=torch.Generator().manual_seed(0))
+    losses = torch.tensor([2.0, 2.0, 0.0, 0.0])  # those that over-cluster do not count
+    losses[best] = 1
+    for _ in range(3):
+        heads.note_losses(losses)
+    expected = heads(features)[best].softmax(1)
+    torch.testing.assert_close(heads.best()(features), expected)
+    restored = uno_heads()
+    restored.load_state_dict(heads.state_dict())
+    torch.testing.assert_close(restored.best()(features), expected)

@@ -1,7 +1,10 @@
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import Tensor, nn
 
+from rncdl.baselines.fitting import Fitting
 from rncdl.baselines.weng import (
     MARGIN,
     CropEmbedding,
@@ -117,8 +120,12 @@ def test_views_of_one_thing_end_up_nearer_than_others(hyperbolic: bool):
         return (distances[same].mean() / distances[~same].mean()).item()
 
     assert spread_within_kinds() > 0.6
-    batches = (
-        Triplets(crops(), crops(), None, None, draw_others(kind, generator)) for _ in range(200)
-    )
-    train_embedding(embedding, batches, steps=200, rate=0.05, hyperbolic=hyperbolic)
+
+    def triplets(start: int) -> Iterator[Triplets]:
+        assert start == 0
+        while True:
+            yield Triplets(crops(), crops(), None, None, draw_others(kind, generator))
+
+    fitting = Fitting("weng", torch.device("cpu"), steps=200, rate=0.05)
+    train_embedding(embedding, triplets, fitting, hyperbolic=hyperbolic)
     assert spread_within_kinds() < 0.3

@@ -240,6 +240,16 @@ def test_two_processes_share_the_pool(discovered: Path, world: Path):
     assert not [key for key in parameters if not torch.equal(first[key], second[key])]
     memories = [state["memories"][0]["features"] for state in states]
     assert not torch.equal(*memories)  # each process remembers its own images
+    # Each has seen other rows; what is saved has seen both.
+    name = "novel.0.projection.1.running_mean"
+    means = [state[f"0.{name}"] for state in (first, second)]
+    assert not torch.equal(*means)
+    torch.testing.assert_close(heads(discovered, "pair")[name], (means[0] + means[1]) / 2)
+    heads_file = discovered / "discoveries" / "pair" / "heads.safetensors"
+    heads_file.unlink()
+    said = discover(discovered, world, "pair", "--resume", code=2)
+    assert "begun by 2 processes" in said
+    assert "--processes 2" in said
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """Comparison and ablation tables, from a run to files."""
 
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,13 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from rncdl.baselines import fitting
+from rncdl.baselines.methods import METHODS, Material
 from rncdl.cli import app
 from rncdl.data.records import ImageRecord
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.feeding import BankFeed
+from rncdl.discovery.training import Diverged
 from rncdl.errors import UserError
 from rncdl.run_folder import RunFolder
 from rncdl.stages import rows
@@ -22,6 +27,7 @@ from rncdl.stages.compare import Oracle, compare
 from rncdl.stages.evaluate import evaluate
 from rncdl.stages.tables import TableRequest
 from rncdl.table_folder import TableFolder
+from rncdl.training.checkpoints import list_checkpoints
 from rncdl.training.interruption import Interrupted
 from tests.pipeline.tiny import run_rncdl
 
@@ -39,8 +45,10 @@ def run(discovered: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
-def compared(run: Path, world: Path, *, name: str, methods: str, seeds: str = "0,1") -> TableFolder:
-    request = TableRequest(run=run, val=world / "val.json")
+def compared(
+    run: Path, world: Path, *overrides: str, name: str, methods: str, seeds: str = "0,1"
+) -> TableFolder:
+    request = TableRequest(run=run, val=world / "val.json", overrides=overrides)
     compare(request, name=name, methods=methods, seeds=seeds, oracle=None)
     return TableFolder(RunFolder(run).table_dir("compare", name))
 
@@ -155,6 +163,47 @@ def test_a_stop_keeps_finished_rows_and_says_how_to_go_on(
     folder = TableFolder(RunFolder(run).table_dir("compare", "stopped"))
     assert folder.missing_seeds("kmeans-features", [0]) == []
     assert folder.missing_seeds("rncdl", [0]) == [0]
+
+
+def test_a_stopped_baseline_goes_on_with_the_same_command(
+    run: Path, world: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Stopped in the training of the second seed: both end as in a table made without a stop."""
+
+    def begin(name: str) -> TableFolder:
+        quick = ("baselines.features=bank", "baselines.steps=3", "baselines.batch_images=4")
+        return compared(run, world, *quick, name=name, methods="orca")
+
+    def ask_to_stop(step: int, *rest: Any, folder: Path, **options: Any) -> None:
+        if step == 2 and folder.parent.name == "seed1":
+            os.kill(os.getpid(), signal.SIGINT)
+        go_on(step, *rest, folder=folder, **options)
+
+    go_on = fitting.save_or_stop
+    folder = TableFolder(RunFolder(run).table_dir("compare", "parted"))
+    with monkeypatch.context() as patched:
+        patched.setattr(fitting, "save_or_stop", ask_to_stop)
+        with pytest.raises(Interrupted, match="same command") as stop:
+            begin("parted")
+    assert stop.value.exit_code == 128 + signal.SIGINT
+    saved = list_checkpoints(folder.training("orca", 1).path / "orca")
+    assert [path.name for path in saved] == ["step_00000002.pt"]
+    expected = begin("whole").outcomes("orca", [0, 1])
+    found = begin("parted").outcomes("orca", [0, 1])
+    assert [one.heads for one in found] == [one.heads for one in expected]
+    assert not (folder.path / "unfinished" / "orca").exists()
+
+
+def test_a_baseline_that_diverges_is_a_row_that_says_so(
+    run: Path, world: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def diverge(material: Material) -> Any:
+        raise Diverged("pandas, step 3: the loss is not finite.")
+
+    monkeypatch.setattr("rncdl.stages.compare.METHODS", {**METHODS, "pandas": diverge})
+    folder = compared(run, world, name="lost", methods="pandas", seeds="0")
+    (outcome,) = folder.outcomes("pandas", [0])
+    assert outcome.problem == "diverged: pandas, step 3: the loss is not finite."
 
 
 def test_the_ceiling_is_a_run_with_all_classes(run: Path, world: Path):

@@ -1,9 +1,10 @@
 import os
+import pickle
 import signal
 
 import pytest
 
-from rncdl.training.interruption import stop_request
+from rncdl.training.interruption import Interrupted, stop_request
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -21,3 +22,8 @@ def test_asking_twice_leaves_at_once_and_handlers_come_back():
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_interruption_can_be_told_another_process():
+    told = pickle.loads(pickle.dumps(Interrupted("Stopped.", 130)))
+    assert (str(told), told.exit_code) == ("Stopped.", 130)
