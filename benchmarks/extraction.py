@@ -73,7 +73,7 @@ def to_sample(image: ViewedImage) -> Sample:
 
 def infer(detector: Detector, images: list[ViewedImage]) -> list[Tensor]:
     reading = Reading(classify_as_trained(detector))
-    (found,) = detect(detector, [to_sample(i) for i in images], [reading], limits=LIMITS)
+    (found,) = detect(detector, [to_sample(i) for i in images], [reading], limits=LIMITS).regions()
     return [regions.boxes_xyxy[:50] for regions in found]
 
 

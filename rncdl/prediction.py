@@ -18,6 +18,7 @@ from rncdl.data.samples import Sample
 from rncdl.detections import Detections
 from rncdl.detector.inference import (
     Classify,
+    Detected,
     Reading,
     RegionClassifier,
     classify_regions,
@@ -30,6 +31,7 @@ from rncdl.detector.locating import Limits, Sightings, locate
 from rncdl.detector.model import Detector
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.regions import Regions
+from rncdl.training.prefetching import map_behind
 from rncdl.training.processes import Processes, autocast, choose_precision
 from rncdl.training.progress import ProgressLine
 
@@ -141,10 +143,8 @@ def detect_samples(
     with_masks: bool = True,
     with_features: bool = False,
     sightings: Sightings | None = None,
-) -> list[list[Regions]]:
+) -> Detected:
     """What `detect` finds by the settings' limits, on the detector's device in its precision."""
-    if not samples:
-        return [[] for _ in readings]
     device = detector.device
     with autocast(device, choose_precision(settings.train.precision, device)):
         return detect(
@@ -171,21 +171,32 @@ def predict_images(
 ) -> Iterator[list[Detections]]:
     """For each batch of this process's share of the images, the detections of each reading.
 
-    Their `category_ids` are output indices. `sightings`: of these very images.
+    Their `category_ids` are output indices. `sightings`: of these very images. While a GPU looks at
+    one batch, a thread draws the masks of the batch before.
     """
     detector.to(processes.device).eval()
-    for batch in load_batches(images, settings=settings, processes=processes, title="predict"):
-        skipped.extend(batch.bad_images)
-        found = detect_samples(
-            detector,
-            batch.samples,
-            readings,
-            settings=settings,
-            with_masks=with_masks,
-            sightings=sightings,
-        )
-        records = [images[sample.image_index] for sample in batch.samples]
-        yield [to_detections(of_reading, records) for of_reading in found]
+
+    def found_in_batches() -> Iterator[Detected]:
+        for batch in load_batches(images, settings=settings, processes=processes, title="predict"):
+            skipped.extend(batch.bad_images)
+            if batch.samples:
+                yield detect_samples(
+                    detector,
+                    batch.samples,
+                    readings,
+                    settings=settings,
+                    with_masks=with_masks,
+                    sightings=sightings,
+                )
+
+    def columns(found: Detected) -> list[Detections]:
+        records = [images[sample.image_index] for sample in found.samples]
+        return [to_detections(of_reading, records) for of_reading in found.regions()]
+
+    if processes.device.type == "cpu":
+        yield from map(columns, found_in_batches())
+    else:
+        yield from map_behind(columns, found_in_batches())
 
 
 def to_detections(found: Sequence[Regions], images: Sequence[ImageRecord]) -> Detections:

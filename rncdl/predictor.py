@@ -108,7 +108,7 @@ class Predictor:
                 settings=settings,
                 with_masks=masks,
                 with_features=features,
-            )[0]
+            ).regions()[0]
         named = [_finished(regions, self.names) for regions in found]
         return named if many else named[0]
 

@@ -165,10 +165,14 @@ class RunFolder:
         if inputs is not None:
             write_atomically(self.inputs_file, json.dumps(asdict(inputs), indent=2).encode())
         write_atomically(self.classes_file, json.dumps({"known": split.known}, indent=2).encode())
+        self.save_settings(settings)
+
+    def save_settings(self, settings: Settings) -> None:
+        """Note the settings of the run, in place of those it had."""
         write_atomically(self.settings_file, dump_settings(settings).encode())
 
     def settings(self) -> Settings:
-        """The settings the run was begun with."""
+        """The settings the run was begun with, or went on with last."""
         return load_settings(self._needed(self.settings_file, "begin one with `rncdl train`"))
 
     def inputs(self) -> TrainingInputs:
@@ -193,12 +197,14 @@ class RunFolder:
 
     def record_skipped_images(self, bad_images: Sequence[BadImage]) -> None:
         """Note images that were passed over, each with its reason, one JSON object a line."""
-        if not bad_images:
-            return
-        # Opened for appending: processes may write at the same time, a line at once.
-        with self.skipped_images_file.open("a", encoding="utf-8") as file:
-            for bad in bad_images:
-                file.write(json.dumps(asdict(bad)) + "\n")
+        lines = "".join(f"{json.dumps(asdict(bad))}\n" for bad in bad_images)
+        try:
+            with self.skipped_images_file.open("a", encoding="utf-8") as file:
+                file.write(lines)
+        except OSError as error:
+            raise UserError(
+                f"{self.skipped_images_file}: cannot write ({error.strerror})."
+            ) from error
 
     def _needed(self, path: Path, fix: str) -> Path:
         if not path.is_file():
@@ -249,6 +255,10 @@ class DiscoveryFolder:
         """Write what a discovery starts from; an imported one has no files to go back to."""
         if inputs is not None:
             write_atomically(self.inputs_file, json.dumps(asdict(inputs), indent=2).encode())
+        self.save_settings(settings)
+
+    def save_settings(self, settings: Settings) -> None:
+        """Note the settings of the discovery, in place of those it had."""
         write_atomically(self.settings_file, dump_settings(settings).encode())
 
     def inputs(self) -> DiscoveryInputs | None:
@@ -259,7 +269,7 @@ class DiscoveryFolder:
         return DiscoveryInputs(**{**values, "unlabelled": tuple(values["unlabelled"])})
 
     def settings(self) -> Settings:
-        """The settings the discovery was begun with."""
+        """The settings the discovery was begun with, or went on with last."""
         if not self.exists:
             raise UserError(f"{self.path}: no discovery here; begin one with `rncdl discover`.")
         return load_settings(self.settings_file)

@@ -199,6 +199,8 @@ def _has_mask(name: str, args: Any) -> bool:
     """Whether these are the arguments of an indexing by a boolean tensor."""
     if not name.startswith("index") or len(args) < 2 or not isinstance(args[1], list | tuple):
         return False
+    if name.startswith("index_put") and args[2].numel() == 1:
+        return False  # a masked fill
     return any(one is not None and one.dtype == torch.bool for one in args[1])
 
 

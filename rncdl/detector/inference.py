@@ -59,6 +59,63 @@ def known_probabilities(detector: Detector, features: Tensor) -> Tensor:
         return detector.known_head(features.float()).softmax(1)[:, :-1]
 
 
+@dataclass(frozen=True)
+class Detected:
+    """What was found in a batch of images, still on the device."""
+
+    samples: Sequence[Sample]
+    chosen: "list[list[_Chosen]]"
+    """per reading, per image"""
+    used: list[Tensor]
+    """per image, the regions that some reading chose"""
+    original_boxes: list[Tensor]
+    """per image (r, 4), in pixels of the image on disk"""
+    objectness: list[Tensor]
+    features: Sequence[Tensor] | None
+    masks: Tensor | None
+    """(U, S, S) probabilities of all images' used regions"""
+
+    def regions(self) -> list[list[Regions]]:
+        """For each reading, each image's detections, the best first, with masks as run lengths.
+
+        Waits for the device, and then works on the CPU alone.
+        """
+        rles = None if self.masks is None else self._paste(self.masks.cpu())
+        return [
+            [
+                Regions(
+                    boxes_xyxy=self.original_boxes[i][picked.rows],
+                    scores=picked.scores,
+                    labels=picked.labels,
+                    objectness=self.objectness[i][picked.rows],
+                    features=None if self.features is None else self.features[i][picked.rows],
+                    rles=None if rles is None else [rles[i][row] for row in picked.rows.tolist()],
+                    within_cut=picked.within_cut,
+                    size_hw=self.samples[i].original_size,
+                )
+                for i, picked in enumerate(of_reading)
+            ]
+            for of_reading in self.chosen
+        ]
+
+    def _paste(self, masks: Tensor) -> list[dict[int, dict]]:
+        """Of each image, region -> its mask, for the regions in use; a region has one mask."""
+        counts = [len(rows) for rows in self.used]
+        rows_of = torch.cat(self.used).cpu().split(counts)
+        together = [boxes[rows] for boxes, rows in zip(self.original_boxes, self.used, strict=True)]
+        boxes_of = torch.cat(together).cpu().split(counts)
+        pasted = map(
+            paste_masks,
+            masks.split(counts),
+            boxes_of,
+            [sample.original_size for sample in self.samples],
+        )
+        return [
+            dict(zip(rows.tolist(), of_image, strict=True))
+            for rows, of_image in zip(rows_of, pasted, strict=True)
+        ]
+
+
 @torch.no_grad()
 def detect(
     detector: Detector,
@@ -69,8 +126,8 @@ def detect(
     with_masks: bool = True,
     with_features: bool = False,
     sightings: Sightings | None = None,
-) -> list[list[Regions]]:
-    """For each reading, each image's detections, the best first, in pixels of the image on disk.
+) -> Detected:
+    """What each reading finds in each image.
 
     The detector is in evaluation mode; it looks at the images once for all readings, and readings
     that share a classifier ask it once. Annotations of the samples are not looked at. Masks come
@@ -107,30 +164,22 @@ def detect(
         torch.unique(torch.cat([of_reading[i].rows for of_reading in chosen]))
         for i in range(len(samples))
     ]
-    original = [
-        to_original_pixels(image_boxes, sample)
-        for image_boxes, sample in zip(located.boxes, samples, strict=True)
-    ]
-    rles = None
+    masks = None
     if wants_masks:
-        rles = _masks_by_row(detector, maps, located.boxes, original, used=used, samples=samples)
-    features_of = located.features.split(counts)
-    return [
-        [
-            Regions(
-                boxes_xyxy=original[i][picked.rows],
-                scores=picked.scores,
-                labels=picked.labels,
-                objectness=located.objectness[i][picked.rows],
-                features=features_of[i][picked.rows].float() if with_features else None,
-                rles=None if rles is None else [rles[i][row] for row in picked.rows.tolist()],
-                within_cut=picked.within_cut,
-                size_hw=samples[i].original_size,
-            )
-            for i, picked in enumerate(of_reading)
-        ]
-        for of_reading in chosen
-    ]
+        boxes = [image_boxes[rows] for image_boxes, rows in zip(located.boxes, used, strict=True)]
+        masks = detector.mask_logits(maps, boxes).float().sigmoid()
+    return Detected(
+        samples=samples,
+        chosen=chosen,
+        used=used,
+        original_boxes=[
+            to_original_pixels(image_boxes, sample)
+            for image_boxes, sample in zip(located.boxes, samples, strict=True)
+        ],
+        objectness=located.objectness,
+        features=located.features.float().split(counts) if with_features else None,
+        masks=masks,
+    )
 
 
 def _score_regions(
@@ -230,31 +279,3 @@ def _suppress_within_class(boxes_xyxy: Tensor, labels: Tensor, *, nms: float) ->
     shift = labels * (boxes.max() + 1)
     ranks = torch.arange(len(boxes), 0, -1, dtype=boxes.dtype, device=boxes.device)
     return suppress(boxes + shift[:, None], ranks, nms)
-
-
-def _masks_by_row(
-    detector: Detector,
-    maps: Sequence[Tensor],
-    boxes: Sequence[Tensor],
-    original_boxes: Sequence[Tensor],
-    *,
-    used: Sequence[Tensor],
-    samples: Sequence[Sample],
-) -> list[dict[int, dict]]:
-    """Of each image, region -> its mask, for the regions in use; a region has one mask."""
-    logits = detector.mask_logits(
-        maps, [image_boxes[rows] for image_boxes, rows in zip(boxes, used, strict=True)]
-    )
-    masks = logits.float().sigmoid().split([len(rows) for rows in used])
-    return [
-        dict(
-            zip(
-                rows.tolist(),
-                paste_masks(image_masks, image_boxes[rows], sample.original_size),
-                strict=True,
-            )
-        )
-        for rows, image_masks, image_boxes, sample in zip(
-            used, masks, original_boxes, samples, strict=True
-        )
-    ]

@@ -212,8 +212,12 @@ def _mask_loss(
                 crop_masks(masks, boxes[-1], mask_index=region.matches[positive], size=MASK_SIZE)
             )
     if not targets:
-        # Every parameter takes part in every step: DDP waits for each one's gradient.
-        return torch.stack([p.sum() for p in detector.mask_head.parameters()]).sum() * 0
+        # The others wait for this process in every SyncBatchNorm of the head and for every
+        # parameter's gradient: one box passes through it, and counts for nothing. (Not none: for
+        # an empty input SyncBatchNorm exchanges another number type than for half precision.)
+        side_px = float(detector.settings.roi_reference_px)
+        boxes[0] = boxes[0].new_tensor([[0.0, 0.0, side_px, side_px]])
+        return detector.mask_logits(maps, boxes).float().sum() * 0
     logits = at_least_float32(detector.mask_logits(maps, boxes))
     return functional.binary_cross_entropy_with_logits(logits, torch.cat(targets))
 

@@ -54,16 +54,17 @@ def select_proposals(
     ).view(*anchor_index.shape, 4)
     sizes = torch.tensor(sizes_hw, device=boxes.device).reshape(-1, 1, 2)
     boxes = clip_boxes(boxes, sizes)
-    usable = has_area(boxes)
+    # The rows are asked for once: a GPU is waited for each time a mask is used as an index.
+    usable = [of_image.nonzero().flatten() for of_image in has_area(boxes)]
     return [
         _best_of_image(
-            boxes[i][usable[i]],
-            logits[i][usable[i]],
-            levels=levels[usable[i]],
+            image_boxes[rows],
+            image_logits[rows],
+            levels=levels[rows],
             nms=nms,
             after_nms=after_nms,
         )
-        for i in range(len(boxes))
+        for image_boxes, image_logits, rows in zip(boxes, logits, usable, strict=True)
     ]
 
 

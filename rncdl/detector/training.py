@@ -1,8 +1,10 @@
 """The supervised phase: one plain loop."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from rncdl.config import Settings, TrainSettings
 from rncdl.data.batches import TrainingBatches, repeat_factors
 from rncdl.data.datasets import LabelledImages
 from rncdl.data.loading import Batch, BatchLoader
-from rncdl.data.samples import Sample
+from rncdl.data.samples import Sample, unlabelled_sample
 from rncdl.detector.losses import SupervisedStep
 from rncdl.detector.model import Detector
 from rncdl.errors import UserError
@@ -29,6 +31,9 @@ from rncdl.training.processes import Processes, autocast, choose_precision, seed
 from rncdl.training.progress import ProgressLine
 from rncdl.training.saving import save_or_stop
 from rncdl.training.schedule import rate_at, set_rate
+
+_BLANK_SIDE_PX = 128
+"""Enough for BatchNorm to see more than one place on the coarsest map."""
 
 
 @dataclass
@@ -48,11 +53,11 @@ class _State:
             "step": self.step,
         }
 
-    def restore(self, folder: Path) -> None:
-        """Load the folder's newest checkpoint, if it has one."""
-        checkpoints = list_checkpoints(folder)
-        if checkpoints:
-            saved = load_checkpoint(checkpoints[-1])
+    def restore(self, folder: Path, processes: Processes) -> None:
+        """Load the folder's newest checkpoint, if it has one; the same one in all processes."""
+        newest = processes.from_main(lambda: list_checkpoints(folder)[-1:])
+        if newest:
+            saved = load_checkpoint(newest[0])
             self.detector.load_state_dict(saved["detector"])
             self.optimizer.load_state_dict(saved["optimizer"])
             self.scaler.load_state_dict(saved["scaler"])
@@ -76,7 +81,7 @@ def train_detector(
     train = settings.train
     precision = choose_precision(train.precision, processes.device)
     state = _first_state(detector, train, processes, precision)
-    state.restore(run.train_checkpoints)
+    state.restore(run.train_checkpoints, processes)
     model = processes.wrap(SupervisedStep(detector))
     with_masks = detector.mask_head is not None
     batches = iter(
@@ -95,11 +100,15 @@ def train_detector(
     )
     with stop_request() as stop, line as progress:
         while state.step < train.steps:
-            samples = _next_samples(batches, run)
+            samples, num_readable = _next_samples(batches, settings, run, processes)
             set_rate(state.optimizer, _rate_of(state.step, train))
             seed_step(settings.seed, step=state.step, rank=processes.rank)
             losses = _accumulate_gradients(
-                model, samples, num_parts=train.accumulate, scaler=state.scaler, precision=precision
+                model,
+                cut_batch(samples, train, processes),
+                num_images=num_readable / processes.count,
+                scaler=state.scaler,
+                precision=precision,
             )
             _step(state, clip=train.clip_gradient)
             meter.add(losses, [sample.path for sample in samples])
@@ -115,9 +124,7 @@ def train_detector(
                 _write(journal, "val", state.step, scores)
     if journal:
         journal.close()
-    if processes.is_main:
-        run.save_detector(detector.state_dict(), has_masks=with_masks)
-    processes.wait_for_all()
+    processes.from_main(lambda: run.save_detector(detector.state_dict(), has_masks=with_masks))
 
 
 def _first_state(
@@ -220,15 +227,37 @@ def open_training_loader(
     return BatchLoader(dataset, batches, workers=data.workers)
 
 
-def _next_samples(batches: Iterator[Batch[Sample]], run: RunFolder) -> list[Sample]:
-    """The next batch; images that were passed over are recorded."""
+def _next_samples(
+    batches: Iterator[Batch[Sample]], settings: Settings, run: RunFolder, processes: Processes
+) -> tuple[list[Sample], int]:
+    """This process's samples of the next step, and how many images all of them could read.
+
+    Images that were passed over are recorded. Where nobody could read any, all stop.
+    """
     batch = next(batches)
-    run.record_skipped_images(batch.bad_images)
-    if not batch.samples:
+    if settings.data.on_bad_image == "error":
+        return batch.samples, settings.train.batch_size
+    num_readable = processes.total(len(batch.samples))
+    if num_readable < settings.train.batch_size:
+        bad_images = [bad for share in processes.gather(batch.bad_images) for bad in share]
+        processes.from_main(partial(run.record_skipped_images, bad_images))
+    if not num_readable:
         raise UserError(
             f"None of a whole batch's images can be read; see {run.skipped_images_file}."
         )
-    return batch.samples
+    return batch.samples, num_readable
+
+
+def cut_batch(
+    samples: list[Sample], train: TrainSettings, processes: Processes
+) -> list[list[Sample]]:
+    """The parts of a process's samples: as many in every process, whatever it could read.
+
+    Where images are missing, the last parts may be short or empty.
+    """
+    full = train.batch_size // processes.count
+    size = -(-full // train.accumulate)
+    return [samples[start : start + size] for start in range(0, full, size)]
 
 
 def _open_journal(
@@ -242,15 +271,18 @@ def _open_journal(
 
 def _accumulate_gradients(
     model: nn.Module,
-    samples: list[Sample],
+    parts: Sequence[list[Sample]],
     *,
-    num_parts: int,
+    num_images: float,
     scaler: torch.amp.GradScaler,
     precision: torch.dtype,
 ) -> dict[str, Tensor]:
-    """Gradients of the batch's mean loss, part by part; returns the mean of each loss term."""
-    size = -(-len(samples) // num_parts)
-    parts = [samples[i : i + size] for i in range(0, len(samples), size)]
+    """Gradients of the batch's mean loss, part by part; returns the mean of each loss term.
+
+    num_images: how many a process has on average. Every part takes its pass, as other processes
+    may wait in it for this one: an empty part with an image that counts for nothing.
+    """
+    stand_in = next(chain.from_iterable(parts), None) or _blank_sample()
     device = next(model.parameters()).device
     totals: dict[str, Tensor] = {}
     for index, part in enumerate(parts):
@@ -262,13 +294,19 @@ def _accumulate_gradients(
         )
         with defer:
             with autocast(device, precision):
-                losses: dict[str, Tensor] = model(part)
-            share = len(part) / len(samples)
+                losses: dict[str, Tensor] = model(part or [stand_in])
+            share = len(part) / num_images
             total = torch.stack(list(losses.values())).sum()
             scaler.scale(total * share).backward()
         for name, loss in losses.items():
             totals[name] = totals.get(name, 0) + loss.detach() * share
     return totals
+
+
+def _blank_sample() -> Sample:
+    """A grey image without annotations."""
+    grey = torch.full((3, _BLANK_SIDE_PX, _BLANK_SIDE_PX), 128, dtype=torch.uint8)
+    return unlabelled_sample(grey, image_index=-1, path="")
 
 
 def _require_finite(bad: BadStep | None, step: int) -> None:

@@ -164,12 +164,14 @@ def _measure(
     heads = load_heads(run, detector, "main").to(processes.device).eval()
     torch.manual_seed(seed + 1)
     random_heads = build_heads(detector, settings.discover).to(processes.device).eval()
-    centroids = fit_centroids(
-        Bank(run.bank_dir),
-        num_known=split.num_known,
-        num_clusters=num_clusters,
-        seed=seed,
-        device=processes.device,
+    centroids = processes.from_main(
+        lambda: fit_centroids(
+            Bank(run.bank_dir),
+            num_known=split.num_known,
+            num_clusters=num_clusters,
+            seed=seed,
+            device=processes.device,
+        )
     )
     systems = [
         System("kmeans", centroids, num_clusters),

@@ -24,6 +24,7 @@ from rncdl.origins import digest
 from rncdl.prediction import detect_samples, load_batches, to_detections
 from rncdl.prediction_folder import BatchLog, PredictionFolder
 from rncdl.predictor import Predictor, load
+from rncdl.regions import Regions
 from rncdl.run_folder import RunFolder
 from rncdl.training.interruption import Interrupted, stop_request
 from rncdl.training.processes import Processes, join_processes
@@ -171,12 +172,12 @@ def _predict_share(
     ):
         for batch in batches:
             of_batch = [images[sample.image_index] for sample in batch.samples]
-            found, *shown = (
-                to_detections(of_reading, of_batch)
-                for of_reading in detect_samples(
+            regions: list[list[Regions]] = [[] for _ in readings]
+            if batch.samples:
+                regions = detect_samples(
                     predictor.detector, batch.samples, readings, settings=predictor.settings
-                )
-            )
+                ).regions()
+            found, *shown = (to_detections(of_reading, of_batch) for of_reading in regions)
             if draw_above is not None:
                 _draw(predictor, of_batch, shown[0], folder, min_score=draw_above)
             in_file = replace(found, category_ids=found.category_ids + 1, within_cut=None)

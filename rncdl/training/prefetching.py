@@ -1,11 +1,13 @@
-"""Items made ahead by a thread, so that reading the disk and training overlap."""
+"""Work that a thread does beside the main one: the disk's before it, the CPU's behind it."""
 
 import queue
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar, cast
 
 T = TypeVar("T")
+Made = TypeVar("Made")
 _WAIT_S = 0.1
 
 
@@ -48,3 +50,16 @@ def prefetch(items: Iterator[T], *, ahead: int = 2) -> Generator[T, None, None]:
     finally:
         is_over.set()
         thread.join()
+
+
+def map_behind(change: Callable[[T], Made], items: Iterator[T]) -> Generator[Made, None, None]:
+    """Each item changed by a thread while the next one is made: `map`, one item behind."""
+    with ThreadPoolExecutor(1) as thread:
+        before: Future[Made] | None = None
+        for item in items:
+            now = thread.submit(change, item)
+            if before is not None:
+                yield before.result()
+            before = now
+        if before is not None:
+            yield before.result()

@@ -1,20 +1,27 @@
 """Devices and processes: one, or many started by torchrun, with the same code."""
 
+import io
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.serialization import default_restore_location
+from torch.types import Storage
 
 from rncdl.errors import UserError
 
 T = TypeVar("T")
+
+_LONGEST_PAUSE_S = 0.2
+"""Between two looks whether the main process has finished."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,14 @@ class Processes:
         dist.all_reduce(votes, op=dist.ReduceOp.MAX)
         return bool(votes.item())
 
+    def total(self, number: int) -> int:
+        """The sum of all processes' numbers."""
+        if self.count == 1:
+            return number
+        total = torch.tensor(number, device=self.device)
+        dist.all_reduce(total)
+        return int(total.item())
+
     def mean(self, values: Tensor) -> Tensor:
         """Element-wise mean over the processes."""
         if self.count > 1:
@@ -71,34 +86,78 @@ class Processes:
     def from_main(self, make: Callable[[], T]) -> T:
         """What `make` makes in the main process, which has its machine's cores meanwhile.
 
-        On GPUs, where each process has its own, every process makes it.
+        It is made once and sent to the others, tensors of a GPU to each one's own GPU. A
+        `UserError` of `make` is raised in all processes; so is, as one, any other error.
         """
-        if self.count == 1 or self.device.type != "cpu":
+        if self.count == 1:
             return make()
-        made = None
-        if self.is_main:
-            threads = torch.get_num_threads()
-            waiting_here = int(os.environ.get("LOCAL_WORLD_SIZE", self.count))  # set by torchrun
-            torch.set_num_threads(threads * waiting_here)
-            try:
-                made = make()
-            finally:
-                torch.set_num_threads(threads)
-        return cast("T", self.gather(made)[0])
+        if not self.is_main:
+            return _unpack(self._receive(), self.device)
+        try:
+            made = self._with_all_cores(make)
+            content = _pack(made)
+        except Exception as error:
+            self._send(_pack(None, _as_user_error(error)))
+            raise
+        self._send(content)
+        return made
+
+    def _with_all_cores(self, make: Callable[[], T]) -> T:
+        threads = torch.get_num_threads()
+        waiting_here = int(os.environ.get("LOCAL_WORLD_SIZE", self.count))  # set by torchrun
+        torch.set_num_threads(threads * waiting_here)
+        try:
+            return make()
+        finally:
+            torch.set_num_threads(threads)
+
+    def _send(self, content: bytes) -> None:
+        """Let the others know that there is something to receive, and broadcast it."""
+        store, key = self._next_message()
+        store.set(key, "sent")
+        dist.broadcast_object_list([content], src=0)
+
+    def _receive(self) -> bytes:
+        """Wait for what the main process sends.
+
+        It may take hours: to wait in the collective itself would end in its timeout.
+        """
+        store, key = self._next_message()
+        pause_s = 0.001
+        while not store.check([key]):
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        received: list[bytes | None] = [None]
+        dist.broadcast_object_list(received, src=0)
+        return cast("bytes", received[0])
+
+    def _next_message(self) -> tuple[dist.Store, str]:
+        """The place the processes share, and the name there of the message whose turn it is."""
+        store = dist.distributed_c10d._get_default_store()
+        number = store.add(f"rncdl/messages_of_{self.rank}", 1)
+        return store, f"rncdl/message_{number}"
 
     def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Replace each gradient by its mean over the processes.
+        """Replace each gradient by its mean over the processes, all of them in one exchange.
 
         A parameter that only some processes reached counts as zero in the others.
         """
         if self.count == 1:
             return
+        gradients = []
         for parameter in parameters:
             if parameter.requires_grad:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
-                dist.all_reduce(parameter.grad)
-                parameter.grad /= self.count
+                gradients.append(parameter.grad)
+        if not gradients:
+            return
+        joined = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(joined)
+        joined /= self.count
+        parts = joined.split([gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view(gradient.shape))
 
     def wrap(self, module: nn.Module) -> nn.Module:
         """`module` itself, or one whose backward pass averages gradients over the processes."""
@@ -108,6 +167,33 @@ class Processes:
             module = nn.SyncBatchNorm.convert_sync_batchnorm(module)
             return DistributedDataParallel(module, device_ids=[self.device.index])
         return DistributedDataParallel(module)
+
+
+def _as_user_error(error: Exception) -> UserError:
+    if isinstance(error, UserError):
+        return error
+    return UserError(f"The main process failed: {type(error).__name__}: {error}")
+
+
+def _pack(made: Any, error: UserError | None = None) -> bytes:
+    """What was made, or the error that came instead, as bytes."""
+    content = io.BytesIO()
+    torch.save((made, error), content)
+    return content.getvalue()
+
+
+def _unpack(content: bytes, device: torch.device) -> Any:
+    """What was made, its tensors on the CPU or, where they were on a GPU, on `device`."""
+
+    def place(storage: Storage, location: str) -> Storage:
+        if location != "cpu":
+            storage = default_restore_location(storage, str(device))
+        return storage
+
+    made, error = torch.load(io.BytesIO(content), map_location=place, weights_only=False)
+    if error is not None:
+        raise error
+    return made
 
 
 def choose_device(name: str) -> torch.device:

@@ -154,7 +154,7 @@ def test_more_steps_do_not_wait_for_the_device_more_often(
     name: str, features: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Between two looks at the losses; the balanced assignment is looked after where it lives."""
-    monkeypatch.setattr("rncdl.baselines.uno.balance", softmax_instead)
+    monkeypatch.setattr("rncdl.baselines.uno.accelerated_sinkhorn", softmax_instead)
     waits = []
     for steps in (2, 6):
         (tmp_path / str(steps)).mkdir()
@@ -167,7 +167,7 @@ def test_more_steps_do_not_wait_for_the_device_more_often(
 
 def test_no_network_or_loss_computes_in_float64(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Some devices do not have it. The balanced assignment is looked after where it lives."""
-    monkeypatch.setattr("rncdl.baselines.uno.balance", softmax_instead)
+    monkeypatch.setattr("rncdl.baselines.uno.accelerated_sinkhorn", softmax_instead)
     material = material_of(tmp_path, "bank")
     vectors = torch.randn(5, 3).requires_grad_()
     with _Operations() as seen:

@@ -216,7 +216,7 @@ def test_discovery_detections(
         nms=0.5,
         max_detections=300,
     )
-    ((found,),) = detect(without_masks, [run.sample], [Reading(classify)], limits=limits)
+    ((found,),) = detect(without_masks, [run.sample], [Reading(classify)], limits=limits).regions()
     assert found.scores is not None
     assert found.labels is not None
     assert len(found) == 300

@@ -103,7 +103,7 @@ def known_reading(detector: Detector, wanted: Tensor | None = None) -> Reading:
 
 
 def run(detector: Detector, samples: list[Sample]) -> list[Regions]:
-    (regions,) = detect(detector, samples, [known_reading(detector)], limits=LIMITS)
+    (regions,) = detect(detector, samples, [known_reading(detector)], limits=LIMITS).regions()
     return regions
 
 
@@ -150,7 +150,7 @@ def test_unwanted_outputs_leave_their_places_to_others(detector: Detector) -> No
     samples = [rectangle_sample([[8, 8, 40, 48]], [0])]
     wanted = torch.tensor([False, True, True])
     readings = [known_reading(detector), known_reading(detector, wanted)]
-    [every], [some] = detect(detector, samples, readings, limits=LIMITS)
+    [every], [some] = detect(detector, samples, readings, limits=LIMITS).regions()
     assert every.labels is not None
     assert some.labels is not None
     assert some.within_cut is not None
@@ -183,7 +183,7 @@ def test_a_classifier_may_look_at_the_boxes_in_the_image(detector: Detector) -> 
     samples[0].original_size = (128, 128)
     by_width = ByWidth()
     readings = [Reading(by_width), Reading(by_width, torch.tensor([True, False]))]
-    _, some = detect(detector, samples, readings, limits=LIMITS)
+    _, some = detect(detector, samples, readings, limits=LIMITS).regions()
     assert by_width.times_asked == 1
     for regions, scale in zip(some, (2, 1), strict=True):
         assert regions.scores is not None
@@ -238,7 +238,7 @@ def test_what_was_seen_is_not_searched_for_again(
     def look() -> list[Regions]:
         (found,) = detect(
             detector, samples, readings, limits=LIMITS, with_masks=with_masks, sightings=sightings
-        )
+        ).regions()
         return found
 
     first = look()
@@ -274,7 +274,7 @@ def test_an_image_without_proposals_has_no_detections(
     monkeypatch.setattr(Detector, "propose", lambda *_, **__: [nothing])
     limits = replace(LIMITS, refinements=2, mask_share=0.5)
     samples, readings = [rectangle_sample([], [])], [known_reading(detector)]
-    ((regions,),) = detect(detector, samples, readings, limits=limits)
+    ((regions,),) = detect(detector, samples, readings, limits=limits).regions()
     assert len(regions) == 0
     assert regions.rles == []
 
@@ -290,9 +290,9 @@ def test_a_detector_without_masks_gives_boxes_alone(tiny_settings: DetectorSetti
 def test_masks_and_features_come_as_asked(detector: Detector) -> None:
     samples, readings = [rectangle_sample([[8, 8, 40, 48]], [1])], [known_reading(detector)]
     plain = run(detector, samples)[0]
-    lean = detect(detector, samples, readings, limits=LIMITS, with_masks=False, with_features=True)[
-        0
-    ][0]
+    lean = detect(
+        detector, samples, readings, limits=LIMITS, with_masks=False, with_features=True
+    ).regions()[0][0]
     assert plain.features is None
     assert plain.rles is not None
     assert lean.rles is None

@@ -215,7 +215,7 @@ def test_a_small_detector_learns_an_image_by_heart(tiny_settings: DetectorSettin
         max_detections=5,
     )
     reading = Reading(partial(known_probabilities, detector))
-    ((found,),) = detect(detector, [sample], [reading], limits=limits)
+    ((found,),) = detect(detector, [sample], [reading], limits=limits).regions()
     assert found.labels is not None
     assert found.labels[0] == 1
     assert box_iou(found.boxes_xyxy[:1], sample.boxes_xyxy) > 0.6

@@ -28,7 +28,11 @@ from tests.pipeline.test_demo import TINY
 from tests.pipeline.tiny import SETTINGS
 from tests.pretend_gpu import GPU, pretend_gpu
 
-ON_GPU = [*(setting for setting in SETTINGS if not setting.startswith("device=")), "device=auto"]
+ON_GPU = [
+    *(setting for setting in SETTINGS if not setting.startswith("device=")),
+    "device=auto",
+    "discover.max_rounds=20",  # each of them is computed, for nobody looks whether fewer would do
+]
 
 
 def train(run: Path, world: Path, *overrides: str) -> None:

@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from rncdl.training.prefetching import prefetch
+from rncdl.training.prefetching import map_behind, prefetch
 
 
 def test_items_come_in_their_order():
@@ -43,3 +43,28 @@ def test_the_thread_ends_with_the_iterator():
     assert threading.active_count() == before + 1
     items.close()
     assert threading.active_count() == before
+
+
+def test_mapping_behind_is_mapping():
+    assert list(map_behind(str, iter([]))) == []
+    assert list(map_behind(str, iter(range(5)))) == ["0", "1", "2", "3", "4"]
+
+
+def test_the_next_item_is_made_while_the_last_one_is_changed():
+    is_next_made = threading.Event()
+
+    def make():
+        yield 1
+        is_next_made.set()
+        yield 2
+
+    def change(number):
+        assert is_next_made.wait(60)
+        return 10 * number
+
+    assert list(map_behind(change, make())) == [10, 20]
+
+
+def test_an_error_of_the_thread_is_raised_here():
+    with pytest.raises(ZeroDivisionError):
+        list(map_behind(lambda number: 1 / number, iter([1, 0])))
