@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -87,7 +88,7 @@ def run_rncdl(*words: object, processes: int = 1, code: int = 0) -> str:
 
     One process's work is done in this one, which has loaded torch already.
     """
-    if processes > 1 or "--processes" in words:
+    if processes > 1 or not {"--processes", "-p", "--nodes"}.isdisjoint(words):
         return _run(command(*words, processes=processes), code=code)
     said = io.StringIO()
     with (
@@ -99,6 +100,12 @@ def run_rncdl(*words: object, processes: int = 1, code: int = 0) -> str:
         main()
     assert left.value.code == code, said.getvalue()
     return said.getvalue()
+
+
+def run_killed(*words: object, after: str, times: int = 1) -> None:
+    """Run the command in a process that is killed when the function `after` has returned."""
+    script = Path(__file__).with_name("killed.py")
+    _run([sys.executable, str(script), after, str(times), *map(str, words)], code=-signal.SIGKILL)
 
 
 def run_torchrun(*words: object) -> str:
