@@ -235,7 +235,11 @@ def train(
     ] = None,
     preset: PresetOption = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue this run from its newest checkpoint.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Continue this run from its newest checkpoint; settings given with it are saved.",
+        ),
     ] = False,
     overrides: OverridesArgument = None,
 ) -> None:
@@ -287,7 +291,10 @@ def discover(
     online: Annotated[
         bool, typer.Option("--online", help="Fresh views in each step, instead of the bank.")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue this discovery.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Continue this discovery; settings given with it are saved."),
+    ] = False,
     overrides: OverridesArgument = None,
 ) -> None:
     """Discover classes: train heads that tell known classes and new clusters apart.

@@ -16,7 +16,7 @@ from rncdl.detector.locating import Sightings
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.divergence import has_collapsed, has_exploded
-from rncdl.discovery.filling import bank_origin, open_bank
+from rncdl.discovery.filling import open_bank
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.discovery.training import Diverged
 from rncdl.evaluation.outcomes import Outcome, numbers_of
@@ -56,7 +56,7 @@ class Ground:
                 folder,
                 self.detector,
                 self.pool,
-                origin=bank_origin(self.run.detector_file, self.pool, settings),
+                run=self.run,
                 settings=settings,
                 processes=self.processes,
             )

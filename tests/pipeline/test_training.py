@@ -1,6 +1,7 @@
 """The supervised phase, from the command line to files."""
 
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -15,6 +16,7 @@ from rncdl.config import resolve_settings
 from rncdl.data.annotations import load_annotations
 from rncdl.data.samples import Sample
 from rncdl.detector.training import open_training_loader
+from rncdl.run_folder import RunFolder
 from rncdl.training.checkpoints import list_checkpoints, load_checkpoint
 from rncdl.training.journal import read_journal
 from rncdl.training.processes import join_processes
@@ -93,6 +95,21 @@ def test_a_killed_run_resumes_bit_for_bit(world: Path, trained: Path, tmp_path: 
     assert_same_weights(run, trained)
     steps = [r["step"] for r in read_journal(run / "train" / "journal.jsonl")]
     assert steps == [2, 4, 6]
+
+
+def test_settings_given_when_a_run_goes_on_are_those_of_the_run(trained: Path, tmp_path: Path):
+    """Used, said and saved: what comes later reads them."""
+    run = RunFolder(tmp_path / "longer")
+    shutil.copytree(trained, run.path, ignore=shutil.ignore_patterns("detector.safetensors"))
+    words = ["train", "--run", run.path, "--resume"]
+    said = run_rncdl(*words, "train.steps=8", "detector.box_head_width=8", code=2)
+    assert "detector.box_head_width: 32, now 8" in said
+    assert run.settings() == RunFolder(trained).settings()
+    said = run_rncdl(*words, "train.steps=8", "discover.steps=5", processes=2)
+    assert "train.steps: 6, now 8" in said
+    assert [r["step"] for r in read_journal(run.train_journal)] == [2, 4, 6, 8]
+    assert run.settings().train.steps == 8
+    assert run.settings().discover.steps == 5
 
 
 @pytest.mark.parametrize(
