@@ -1,4 +1,4 @@
-"""Devices and processes: one, or many started by torchrun, with the same code."""
+"""Devices and processes: one, or many started together, with the same code."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -111,19 +111,23 @@ class Processes:
 
 
 def choose_device(name: str) -> torch.device:
-    """The device a user named; `auto` takes a GPU where there is one."""
+    """The device a user named: `cuda` is this process's own GPU, `auto` that or the CPU."""
     if name == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda", _own_gpu())
-        return torch.device("cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError as error:
         raise UserError(
             f"device={name!r} is not a device; use auto, cpu, cuda or cuda:1."
         ) from error
-    if device.type == "cuda" and not torch.cuda.is_available():
+    if device.type != "cuda":
+        return device
+    if not torch.cuda.is_available():
         raise UserError(f"device={name!r}, but this machine has no usable GPU; use device=cpu.")
+    if device.index is None:
+        return torch.device("cuda", _own_gpu())
+    if int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > 1:
+        raise UserError(f"device={name!r} is one GPU for several processes; use device=cuda.")
     return device
 
 
@@ -131,7 +135,7 @@ def _own_gpu() -> int:
     number, count = int(os.environ.get("LOCAL_RANK", 0)), torch.cuda.device_count()
     if number >= count:
         raise UserError(
-            f"Process {number} finds no GPU of its own, this machine has {count}; "
+            f"Process {number} of this machine finds no GPU of its own, there are {count}; "
             f"start at most {count} processes, or give device=cpu."
         )
     return number
@@ -163,10 +167,9 @@ def join_processes(device_name: str) -> Iterator[Processes]:
     backend = "nccl" if device.type == "cuda" else "gloo"
     # The main process may evaluate alone for long while the others wait.
     dist.init_process_group(backend, timeout=timedelta(hours=4))
-    try:
-        yield Processes(rank=dist.get_rank(), count=count, device=device)
-    finally:
-        dist.destroy_process_group()
+    yield Processes(rank=dist.get_rank(), count=count, device=device)
+    # Not after an error: NCCL would wait for the others, who may never come here.
+    dist.destroy_process_group()
 
 
 def choose_precision(name: str, device: torch.device) -> torch.dtype:
