@@ -97,11 +97,11 @@ def run_contenders(contenders: Sequence[Contender], ground: Ground) -> None:
             say(f"[{number + 1}/{len(pending)}] {contender.title}: seed {seeds}. Then: {left}.")
         try:
             _run(contender, missing[contender.key], ground)
-        except (Interrupted, KeyboardInterrupt) as stop:
+        except Interrupted as stop:
             raise Interrupted(
                 f"Stopped at {contender.title}, {len(pending) - number} of {len(contenders)} "
                 "systems left; finished rows are saved. The same command goes on from there.",
-                stop.exit_code if isinstance(stop, Interrupted) else 130,
+                stop.exit_code,
             ) from stop
 
 
