@@ -2,6 +2,8 @@
 
 import os
 import sys
+import time
+import traceback
 
 # Threads that wait for one another asleep instead of spinning: on a machine that does other work
 # too, spinning made training ten times slower. To be set before torch is loaded.
@@ -9,39 +11,52 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from rncdl.cli import app
 from rncdl.errors import UserError
-from rncdl.training.interruption import Interrupted
-from rncdl.training.launching import LOST_ANOTHER, has_lost_another
+from rncdl.training.interruption import Interrupted, interrupt_on_signals
+from rncdl.training.launching import is_one_of_many
 from rncdl.training.progress import console, say
+
+_ECHO_S = 5.0
+"""How long a process waits to be ended by the launcher before it takes an error for its own."""
 
 
 def main() -> None:
     """Run the command line; problems the user can mend are one message and exit code 2."""
-    sys.exit(_run())
+    interrupt_on_signals()
+    try:
+        code = _run()
+    except Interrupted as stop:
+        say(str(stop))
+        code = stop.exit_code
+        _leave_others(code)
+    # Out here, so that what the error holds (files, workers) has been let go.
+    sys.exit(code)
 
 
 def _run() -> int:
-    # The code is returned rather than raised, so that what the error holds (files, workers) is
-    # let go before the interpreter ends.
     try:
         app(standalone_mode=True)
     except UserError as error:
         console.print("[bold red]error[/]: ", end="")
         say(str(error))
+        _leave_others(2)
         return 2
-    except Interrupted as stop:
-        say(str(stop))
-        return stop.exit_code
-    except KeyboardInterrupt:
-        say("Stopped.")
-        return 130
-    except RuntimeError as error:
-        if not has_lost_another(error):
-            raise
-        say("Stopped, because another process of this job did.")
-        return LOST_ANOTHER
     except SystemExit as leave:
         return leave.code if isinstance(leave.code, int) else 0
+    except Exception:
+        if is_one_of_many():
+            time.sleep(_ECHO_S)  # it may be no more than the loss of one that has failed
+        traceback.print_exc()
+        _leave_others(1)
+        return 1
     return 0
+
+
+def _leave_others(code: int) -> None:
+    """End at once if this is one of many: tidying up, NCCL would wait for the others."""
+    if is_one_of_many():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 if __name__ == "__main__":

@@ -3,17 +3,48 @@
 Stages are imported when a command runs, so that `--help` answers at once.
 """
 
+import inspect
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from rncdl.training.launching import is_one_of_many, one_gpu_or_two_processes, run_in_processes
 from rncdl.version import __version__
 
+SHARED_COMMANDS = ("train", "discover", "evaluate", "predict", "compare", "ablate", "demo")
+
+
+class _Root(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            if getattr(error, "option_name", None) in (
+                "--processes",
+                "-p",
+                "--nodes",
+                "--rendezvous",
+            ):
+                raise _not_shared(ctx.invoked_subcommand) from error
+            raise
+
+
+def _not_shared(command: str | None) -> typer.BadParameter:
+    return typer.BadParameter(
+        f"the work of {command} is not shared; leave out --processes and --nodes. "
+        f"They are for {', '.join(SHARED_COMMANDS)}."
+    )
+
+
 app = typer.Typer(
     name="rncdl",
+    cls=_Root,
     help="Train a detector on the classes you labelled; discover and detect those you did not.",
     no_args_is_help=True,
     add_completion=False,
@@ -69,7 +100,89 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-SHARED_COMMANDS = ("train", "discover", "evaluate", "predict", "compare", "ablate", "demo")
+ProcessesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--processes",
+        "-p",
+        min=1,
+        help="Share the work among so many processes on this machine (on each, with --nodes): one "
+        "for each GPU, or for each core of a small CPU.",
+    ),
+]
+NodesOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Share the work among so many machines: give the same command on each of them. They "
+        "need the run folder on a disk that all see, and --rendezvous.",
+    ),
+]
+RendezvousOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="With --nodes: one of the machines, as the others reach it, and a free port on it.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class _Sharing:
+    """Among how many processes and machines the work is shared; None: as was not said."""
+
+    processes: int | None = None
+    nodes: int | None = None
+    rendezvous: str | None = None
+
+    def run(self) -> None:
+        """Let those processes run this command line, and leave when they are done.
+
+        Does nothing in those processes themselves, and where there is to be one alone.
+        """
+        processes, nodes = self.processes or 1, self.nodes or 1
+        if (nodes > 1) != (self.rendezvous is not None):
+            raise typer.BadParameter(
+                "--nodes, if more than 1, and --rendezvous go together: give both on each machine"
+            )
+        if max(processes, nodes) > 1 and not is_one_of_many():
+            code = run_in_processes(
+                processes, sys.argv[1:], nodes=nodes, rendezvous=self.rendezvous
+            )
+            raise typer.Exit(code)
+
+
+def _shared(
+    command: Callable[..., None], *, default: Callable[[], int] | None = None
+) -> Callable[..., None]:
+    """The command with --processes, --nodes and --rendezvous, which may also stand before it.
+
+    `default`: the number of processes where nothing is said of it.
+    """
+
+    def run_shared(
+        context: typer.Context,
+        processes: ProcessesOption = None,
+        nodes: NodesOption = None,
+        rendezvous: RendezvousOption = None,
+        **arguments: Any,
+    ) -> None:
+        before: _Sharing = context.obj
+        processes, nodes = processes or before.processes, nodes or before.nodes
+        if default is not None and processes is None and nodes is None and not is_one_of_many():
+            processes = default()
+        _Sharing(processes, nodes, rendezvous or before.rendezvous).run()
+        command(**arguments)
+
+    *added, _ = inspect.signature(run_shared).parameters.values()
+    parameters = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in (*inspect.signature(command).parameters.values(), *added)
+    ]
+    wraps(command)(run_shared)
+    run_shared.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run_shared.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run_shared
 
 
 @app.callback()
@@ -79,32 +192,14 @@ def _root(
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
-    processes: Annotated[
-        int,
-        typer.Option(
-            "--processes",
-            "-p",
-            min=1,
-            help="Share the work among so many processes on this machine, one for each GPU or for "
-            f"each core of a small CPU: {', '.join(SHARED_COMMANDS)}.",
-        ),
-    ] = 1,
+    processes: ProcessesOption = None,
+    nodes: NodesOption = None,
+    rendezvous: RendezvousOption = None,
 ) -> None:
     """Train a detector on the classes you labelled; discover and detect those you did not."""
-    if processes > 1 and context.invoked_subcommand not in SHARED_COMMANDS:
-        raise typer.BadParameter(
-            f"{context.invoked_subcommand} is not shared; use it without --processes"
-        )
-    _share_work(processes)
-
-
-def _share_work(count: int) -> None:
-    """Let `count` processes run this command line, and leave when they are done.
-
-    Does nothing in those processes themselves.
-    """
-    if count > 1 and not is_one_of_many():
-        raise typer.Exit(run_in_processes(count, sys.argv[1:]))
+    context.obj = _Sharing(processes, nodes, rendezvous)
+    if context.obj != _Sharing() and context.invoked_subcommand not in SHARED_COMMANDS:
+        raise _not_shared(context.invoked_subcommand)
 
 
 @app.command()
@@ -209,6 +304,7 @@ def check(
 
 
 @app.command()
+@_shared
 def train(
     run: RunOption,
     labelled: Annotated[
@@ -235,15 +331,19 @@ def train(
     ] = None,
     preset: PresetOption = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue this run from its newest checkpoint.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Continue this run from its newest checkpoint; settings given with it are saved.",
+        ),
     ] = False,
     overrides: OverridesArgument = None,
 ) -> None:
     """Train the detector on the known classes.
 
-    On several GPUs: rncdl --processes 4 train --run DIR ...
-    On several machines: torchrun ... -m rncdl train -R DIR ...
-    (-R, since torchrun would take --run for an option of its own.)
+    On several GPUs: rncdl train --processes 4 --run DIR ...
+    On several machines, the same on each: ... --processes 4 --nodes 2 --rendezvous HOST:29400
+    (or torchrun ... -m rncdl train -R DIR ...; it would take --run for an option of its own).
     """
     from rncdl.stages.train import begin_training, resume_training
 
@@ -266,6 +366,7 @@ def train(
 
 
 @app.command()
+@_shared
 def discover(
     run: RunOption,
     unlabelled: Annotated[
@@ -287,7 +388,10 @@ def discover(
     online: Annotated[
         bool, typer.Option("--online", help="Fresh views in each step, instead of the bank.")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue this discovery.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Continue this discovery; settings given with it are saved."),
+    ] = False,
     overrides: OverridesArgument = None,
 ) -> None:
     """Discover classes: train heads that tell known classes and new clusters apart.
@@ -311,6 +415,7 @@ def discover(
 
 
 @app.command()
+@_shared
 def evaluate(
     val: Annotated[Path, typer.Argument(help="COCO or LVIS json with all annotations.")],
     run: Annotated[Path | None, typer.Option("--run", "-R", help="The run folder.")] = None,
@@ -365,6 +470,7 @@ def evaluate(
 
 
 @app.command()
+@_shared
 def predict(
     images: Annotated[
         list[str],
@@ -428,6 +534,7 @@ def predict(
 
 
 @app.command()
+@_shared
 def compare(
     val: ValArgument,
     run: RunOption,
@@ -485,6 +592,7 @@ def compare(
 
 
 @app.command()
+@_shared
 def ablate(
     val: ValArgument,
     run: RunOption,
@@ -593,17 +701,15 @@ def import_checkpoint(
 
 
 @app.command()
+@partial(_shared, default=one_gpu_or_two_processes)
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for the demo's files.")] = Path("demo"),
     seed: Annotated[int, typer.Option(min=0, help="Seed of world and training.")] = 0,
 ) -> None:
     """Run the whole job on a drawn world, on any laptop, in minutes. Resumes if interrupted.
 
-    Two processes share the work, or one where there is one GPU.
+    Two processes share the work unless told otherwise, or one where there is one GPU.
     """
-    # Before the import below, which takes seconds that the starting process need not wait.
-    if not is_one_of_many():
-        _share_work(one_gpu_or_two_processes())
     from rncdl.stages.demo import DemoSize, run_demo
 
     run_demo(out, seed=seed, size=DemoSize())

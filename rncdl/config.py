@@ -17,6 +17,7 @@ NonNegative = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Augmentation = Literal["none", "weak", "simclr"]
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
 
 class _Settings(BaseModel):
@@ -99,6 +100,16 @@ class DetectorSettings(_Settings):
     """auto: a mask head is built when every annotation has a mask."""
 
 
+LEARNING_SETTINGS = frozenset(
+    {
+        "weights", "frozen_blocks", "rpn_positive_iou", "rpn_negative_iou", "rpn_samples",
+        "rpn_positive_share", "proposals_before_nms", "roi_samples", "roi_positive_share",
+        "mask_loss_weight",
+    }
+)  # fmt: skip
+"""Settings of the detector that nothing depends on any more once it is trained."""
+
+
 class TrainSettings(_Settings):
     """The supervised phase."""
 
@@ -122,7 +133,7 @@ class TrainSettings(_Settings):
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
     clip_gradient: Annotated[float, Field(ge=0)] = 0.0
     """Largest gradient norm; 0 does not clip."""
-    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    precision: Precision = "auto"
     """auto: float32 on CPU; bfloat16 on GPUs that have it, else float16."""
     channels_last: bool = True
     log_every: Positive = 20
@@ -216,7 +227,7 @@ class DiscoverSettings(_Settings):
     frozen: Literal["all_but_heads", "roi_heads_free", "nothing"] = "all_but_heads"
     single_phase: bool = False
     """Ablation: discovery from an untrained detector, with all detector losses."""
-    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    precision: Precision = "auto"
     log_every: Positive = 50
     checkpoint_every: Positive = 1000
     keep_checkpoints: Positive = 2
@@ -307,6 +318,20 @@ def load_settings(path: Path) -> Settings:
 def dump_settings(settings: Settings) -> str:
     """The settings as YAML, all of them."""
     return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
+
+
+def setting_changes(before: Settings, now: Settings) -> dict[str, tuple[Any, Any]]:
+    """`group.name` -> both values, of every setting that is not as it was."""
+    old, new = (dict(_leaves(settings.model_dump(mode="json"))) for settings in (before, now))
+    return {key: (old[key], new[key]) for key in new if new[key] != old[key]}
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
 
 
 def _apply_preset(values: dict[str, Any], preset: str | Path) -> None:

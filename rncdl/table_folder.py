@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rncdl.config import Settings, dump_settings, load_settings
+from rncdl.config import Settings, dump_settings, load_settings, setting_changes
 from rncdl.errors import UserError
 from rncdl.evaluation.outcomes import Outcome
 from rncdl.files import write_atomically
@@ -122,16 +122,7 @@ class TableFolder:
 
 def changed_settings(base: Settings, changed: Settings) -> list[str]:
     """`group.name=value` of every setting that is not as in `base`."""
-    before, after = base.model_dump(mode="json"), changed.model_dump(mode="json")
-    found = []
-    for key, value in after.items():
-        if not isinstance(value, dict):
-            found += [f"{key}={value}"] if value != before[key] else []
-            continue
-        found += [
-            f"{key}.{name}={inner}" for name, inner in value.items() if inner != before[key][name]
-        ]
-    return found
+    return [f"{key}={now}" for key, (_, now) in setting_changes(base, changed).items()]
 
 
 def file_name(key: str) -> str:

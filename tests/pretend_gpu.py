@@ -274,6 +274,7 @@ def pretend_gpu(*, bf16: bool = True) -> Iterator[Waits]:
             patch("torch.cuda.synchronize", lambda device=None: None),
             patch("torch.cuda.is_bf16_supported", lambda including_emulation=True: bf16),
             patch("torch.cuda.get_device_name", lambda device=None: "a pretended GPU"),
+            patch("torch.set_float32_matmul_precision", lambda precision: None),  # the CPU's too
             patch("torch.tensor", _tensor),
             patch("torch.as_tensor", _tensor),
             patch.object(Tensor, "pin_memory", lambda self, device=None: self),

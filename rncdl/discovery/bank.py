@@ -5,15 +5,20 @@ reading one is a few reads at known places. Slots are read and written by positi
 memory does not grow with the bank, and a full disk is an error and not a crash. The files are
 plain arrays that `numpy.memmap` opens (shapes in `bank.json`); what was never written takes no
 room on most file systems.
+
+An image is in the bank once it is counted. While processes write, each one notes the images it has
+finished in a file of its own, `finished_RANK.jsonl`; when all are done, one process alone writes
+the counts: neighbouring numbers in one file, written from several machines, would overwrite each
+other on a network file system.
 """
 
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -50,12 +55,24 @@ class BankShape:
         return features + rows * 20 + matched * 4 + (self.num_images + self.num_labelled) * 4
 
 
+class Finished(NamedTuple):
+    """An image that is whole on disk."""
+
+    image_index: int
+    num_regions: int
+    """or `UNREADABLE`"""
+    num_matched: int
+
+
 class _SlotFile:
     """An array on disk whose entries are written and read by position."""
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: type, *, writable: bool) -> None:
         self.path, self.shape, self.dtype = path, shape, np.dtype(dtype)
-        self._file = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
+        self._reader = os.open(path, os.O_RDONLY)
+        # For writing only: through a file that may be read too, a network file system reads the
+        # pages that are written in part, and writes them back with what others have changed since.
+        self._writer = os.open(path, os.O_WRONLY) if writable else None
 
     @staticmethod
     def create(path: Path, shape: tuple[int, ...], dtype: type) -> None:
@@ -65,21 +82,29 @@ class _SlotFile:
 
     def write(self, position: tuple[int, ...], values: np.ndarray) -> None:
         """Put `values` at `position`, from there on in the array's own order."""
+        assert self._writer is not None
         content = memoryview(values.astype(self.dtype).tobytes())
         offset = self._offset(position)
         while content:
-            written = os.pwrite(self._file, content, offset)
+            written = os.pwrite(self._writer, content, offset)
             content, offset = content[written:], offset + written
 
     def read(self, position: tuple[int, ...], count: int) -> np.ndarray:
         """The first `count` entries at `position`, as an array of their own."""
         tail = self.shape[len(position) + 1 :]
         num_bytes = count * int(np.prod(tail)) * self.dtype.itemsize
-        content = os.pread(self._file, num_bytes, self._offset(position))
+        content = os.pread(self._reader, num_bytes, self._offset(position))
         return np.frombuffer(content, dtype=self.dtype).reshape(count, *tail)
 
+    def sync(self) -> None:
+        """Return when the disk has all that was written."""
+        if self._writer is not None:
+            os.fsync(self._writer)
+
     def close(self) -> None:
-        os.close(self._file)
+        for file in (self._reader, self._writer):
+            if file is not None:
+                os.close(file)
 
     def _offset(self, position: tuple[int, ...]) -> int:
         padded = (*position, *([0] * (len(self.shape) - len(position))))
@@ -87,9 +112,12 @@ class _SlotFile:
 
 
 class Bank:
-    """An open bank. P pool images of which the first L are labelled; V views; F features."""
+    """An open bank. P pool images of which the first L are labelled; V views; F features.
 
-    def __init__(self, folder: Path, *, writable: bool = False) -> None:
+    `rank`: of the process that writes; no two may write at the same time under the same.
+    """
+
+    def __init__(self, folder: Path, *, writable: bool = False, rank: int = 0) -> None:
         self.folder = folder
         described = _read_description(folder)
         self.origin: dict[str, Any] = described["origin"]
@@ -101,27 +129,39 @@ class Bank:
         self._features = files["features.f16"]
         self._boxes = files["boxes.f32"]
         self._objectness = files["objectness.f32"]
-        self._counts = files["counts.i32"]
         self._matched_features = files["matched_features.f16"]
         self._matched_labels = files["matched_labels.i32"]
-        self._matched_counts = files["matched_counts.i32"]
         self._files = files
+        self._finished_file = folder / f"finished_{rank}.jsonl"
+        self.finished: list[Finished] = []
+        """what was written here, in its order"""
+        self._num_flushed = 0
+        self._counts = _read_counts(folder / "counts.i32", self.shape.num_images)
+        self._matched_counts = _read_counts(folder / "matched_counts.i32", self.shape.num_labelled)
+        noted = list(_read_finished(folder))
+        self.count(noted)
+        self.is_settled = not noted
+        """False: processes that were stopped have noted images which the counts on disk lack"""
 
     @classmethod
     def create(cls, folder: Path, shape: BankShape, origin: Mapping[str, Any]) -> None:
         """An empty bank; an early error when the disk cannot hold it full."""
-        folder.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(folder).free
-        if shape.num_bytes > free:
-            raise UserError(
-                f"{folder}: the bank needs up to {shape.num_bytes / 1e9:.1f} GB, the disk has "
-                f"{free / 1e9:.1f} GB free. Free some, or lower discover.views "
-                f"(now {shape.num_views}) or use --online."
-            )
-        for name, (dimensions, dtype) in _layout(shape).items():
-            _SlotFile.create(folder / name, dimensions, dtype)
-        counts = np.full(shape.num_images, MISSING, dtype=np.int32)
-        (folder / "counts.i32").write_bytes(counts.tobytes())
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            free = shutil.disk_usage(folder).free
+            if shape.num_bytes > free:
+                raise UserError(
+                    f"{folder}: the bank needs up to {shape.num_bytes / 1e9:.1f} GB, the disk has "
+                    f"{free / 1e9:.1f} GB free. Free some, or lower discover.views "
+                    f"(now {shape.num_views}) or use --online."
+                )
+            for name, (dimensions, dtype) in _layout(shape).items():
+                _SlotFile.create(folder / name, dimensions, dtype)
+            _delete_finished(folder)
+        except OSError as error:
+            raise UserError(f"{folder}: cannot make a bank here ({error.strerror}).") from error
+        _write_counts(folder / "counts.i32", np.full(shape.num_images, MISSING))
+        _write_counts(folder / "matched_counts.i32", np.zeros(shape.num_labelled))
         described = {"origin": dict(origin), "shape": asdict(shape)}
         write_atomically(folder / "bank.json", json.dumps(described, indent=2).encode())
 
@@ -130,9 +170,14 @@ class Bank:
         """True once `create` has run to its end."""
         return (folder / "bank.json").is_file()
 
-    def require_origin(self, origin: Mapping[str, Any]) -> None:
-        """Refuse a bank that was made by another detector, other settings or of other images."""
-        different = origin_differences(self.origin, origin)
+    def require_origin(
+        self, origin: Mapping[str, Any], *, if_unnoted: Mapping[str, Any] | None = None
+    ) -> None:
+        """Refuse a bank that was made by another detector, other settings or of other images.
+
+        if_unnoted: what to believe of a bank that did not note everything when it was made.
+        """
+        different = origin_differences({**(if_unnoted or {}), **self.origin}, origin)
         if different:
             raise UserError(
                 f"{self.folder}: this bank was made from something else; delete the folder to "
@@ -140,38 +185,66 @@ class Bank:
             )
 
     def write(self, index: int, regions: ExtractedRegions) -> None:
-        """Store one image. Its count is written last: what is counted is complete."""
+        """Store one image; in the bank of others it counts after the next `flush`."""
         chosen = regions.chosen
         features = regions.features.half().cpu().numpy()
         matched = regions.matched_features.half().cpu().numpy()
+        is_labelled = index < self.shape.num_labelled
         try:
             for view in range(self.shape.num_views):
                 self._features.write((index, view), features[view])
-                if index < self.shape.num_labelled:
+                if is_labelled:
                     self._matched_features.write((index, view), matched[view])
             self._boxes.write((index,), chosen.boxes_xyxy.cpu().numpy())
             self._objectness.write((index,), chosen.objectness.float().cpu().numpy())
-            if index < self.shape.num_labelled:
+            if is_labelled:
                 self._matched_labels.write((index,), chosen.matched_labels.cpu().numpy())
-                self._matched_counts.write((index,), np.array([len(chosen.matched_labels)]))
-            self._counts.write((index,), np.array([len(chosen.boxes_xyxy)]))
         except OSError as error:
-            raise UserError(
-                f"{self.folder}: cannot write the bank ({error.strerror}). What is in it stays; "
-                "the same command goes on from there."
-            ) from error
+            raise self._cannot_write(error) from error
+        num_matched = len(chosen.matched_labels) if is_labelled else 0
+        self._finish(Finished(index, len(chosen.boxes_xyxy), num_matched))
 
     def mark_unreadable(self, index: int) -> None:
         """Note that an image has no regions because it cannot be read."""
-        self._counts.write((index,), np.array([UNREADABLE]))
+        self._finish(Finished(index, UNREADABLE, 0))
+
+    def flush(self) -> None:
+        """Put what was written on the disk, then note it as finished: what is noted is whole."""
+        fresh = self.finished[self._num_flushed :]
+        if not fresh:
+            return
+        try:
+            for slots in self._files.values():
+                slots.sync()
+            with self._finished_file.open("a", encoding="utf-8") as file:
+                file.writelines(f"{json.dumps(image)}\n" for image in fresh)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise self._cannot_write(error) from error
+        self._num_flushed = len(self.finished)
+
+    def count(self, images: Iterable[Finished]) -> None:
+        """Take images into this bank's counts that others have finished."""
+        for image in images:
+            self._counts[image.image_index] = image.num_regions
+            if image.image_index < self.shape.num_labelled:
+                self._matched_counts[image.image_index] = image.num_matched
+
+    def save_counts(self) -> None:
+        """Write the counts for good. For one process alone, while no other one writes."""
+        # The regions' counts last: an image is in the bank by these.
+        _write_counts(self.folder / "matched_counts.i32", self._matched_counts)
+        _write_counts(self.folder / "counts.i32", self._counts)
+        _delete_finished(self.folder)
 
     def counts(self) -> np.ndarray:
         """(P,) int32: regions of each image; `MISSING` or `UNREADABLE` below zero."""
-        return self._counts.read((), self.shape.num_images)
+        return self._counts.copy()
 
     def matched_counts(self) -> np.ndarray:
         """(L,) int32: matched regions of each labelled image."""
-        return self._matched_counts.read((), self.shape.num_labelled)
+        return self._matched_counts.copy()
 
     def read(self, index: int, view: int, *, count: int) -> Tensor:
         """(count, F) float16 features of an image in one view."""
@@ -196,23 +269,64 @@ class Bank:
         for file in self._files.values():
             file.close()
 
+    def _finish(self, image: Finished) -> None:
+        self.count([image])
+        self.finished.append(image)
+
+    def _cannot_write(self, error: OSError) -> UserError:
+        return UserError(
+            f"{self.folder}: cannot write the bank ({error.strerror}). What is in it stays; "
+            "the same command goes on from there."
+        )
+
 
 def _layout(shape: BankShape) -> dict[str, tuple[tuple[int, ...], type]]:
-    """Each file's dimensions and type."""
+    """Dimensions and type of each file that has slots."""
     images, labelled = shape.num_images, shape.num_labelled
     regions, matched = shape.regions_per_image, shape.matched_per_image
     return {
         "features.f16": ((images, shape.num_views, regions, shape.num_features), np.float16),
         "boxes.f32": ((images, regions, 4), np.float32),
         "objectness.f32": ((images, regions), np.float32),
-        "counts.i32": ((images,), np.int32),
         "matched_features.f16": (
             (labelled, shape.num_views, matched, shape.num_features),
             np.float16,
         ),
         "matched_labels.i32": ((labelled, matched), np.int32),
-        "matched_counts.i32": ((labelled,), np.int32),
     }
+
+
+def _read_counts(path: Path, num: int) -> np.ndarray:
+    try:
+        counts = np.fromfile(path, dtype=np.int32)
+    except OSError as error:
+        raise UserError(f"{path}: cannot read it ({error.strerror}).") from error
+    if len(counts) != num:
+        raise UserError(f"{path}: damaged (cut short); delete the bank's folder.")
+    return counts
+
+
+def _write_counts(path: Path, counts: np.ndarray) -> None:
+    write_atomically(path, counts.astype(np.int32).tobytes())
+
+
+def _finished_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("finished_*.jsonl"))
+
+
+def _delete_finished(folder: Path) -> None:
+    for path in _finished_files(folder):
+        path.unlink(missing_ok=True)
+
+
+def _read_finished(folder: Path) -> Iterator[Finished]:
+    """What processes have noted since the counts were written; a line cut short is left out."""
+    for path in _finished_files(folder):
+        for line in path.read_text("utf-8", errors="replace").splitlines():
+            try:
+                yield Finished(*json.loads(line))
+            except (ValueError, TypeError):
+                break
 
 
 def _read_description(folder: Path) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,75 +12,63 @@ import torch
 
 from rncdl.config import Settings
 from rncdl.data.datasets import BadImage
-from rncdl.data.loading import BatchLoader
+from rncdl.data.loading import Batch, BatchLoader
 from rncdl.data.viewed_images import Pool, ViewedImage, ViewedImages
 from rncdl.detector.model import Detector
-from rncdl.discovery.bank import MISSING, Bank, BankShape
+from rncdl.discovery.bank import MISSING, Bank, BankShape, Finished
 from rncdl.discovery.extraction import (
     ExtractedRegions,
     RegionChoice,
     choose_regions,
     extract_features,
 )
+from rncdl.discovery.recipe import BankRecipe
 from rncdl.origins import digest
+from rncdl.run_folder import RunFolder
 from rncdl.training.processes import Processes, autocast, choose_precision
 from rncdl.training.progress import ProgressLine, say
+
+FLUSH_EVERY_S = 10.0
+"""So much work a killed process loses at most, and the batch under way."""
 
 
 def region_choice(settings: Settings) -> RegionChoice:
     """Which regions discovery looks at, from the settings."""
-    discover, detector = settings.discover, settings.detector
-    return RegionChoice(
-        per_image=discover.regions_per_image,
-        nms=discover.region_nms,
-        matched_per_image=discover.matched_regions_per_image,
-        matched_iou=detector.roi_positive_iou,
-        before_nms=settings.predict.proposals_before_nms,
-        matched_nms=detector.proposal_nms,
-        matched_candidates=detector.proposals_after_nms,
-    )
+    return BankRecipe.from_settings(settings).region_choice()
 
 
 def view_images(pool: Pool, settings: Settings, *, num_views: int) -> ViewedImages:
     """The pool as a dataset of views, from the settings."""
-    data = settings.data
-    return ViewedImages(
-        pool,
-        num_views=num_views,
-        strength=settings.discover.augmentation,
-        short_sides_px=data.short_sides_px,
-        long_side_px=data.long_side_px,
-        plain_short_side_px=data.eval_short_side_px,
-        flip=data.flip,
-        on_bad_image=data.on_bad_image,
+    return BankRecipe.from_settings(settings).view_images(
+        pool, on_bad_image=settings.data.on_bad_image, num_views=num_views
     )
 
 
-def bank_origin(detector_file: Path, pool: Pool, settings: Settings) -> dict[str, Any]:
+def bank_origin(run: RunFolder, pool: Pool, settings: Settings) -> dict[str, Any]:
     """Everything a bank depends on: a bank with another origin must not be used."""
     images = [[str(i.path), i.height, i.width] for i in pool.images]
     annotations = pool.labels.annotations
-    discover, data = settings.discover, settings.data
     return {
-        "detector": digest(detector_file.read_bytes()),
+        "detector": digest(run.detector_file.read_bytes()),
         "images": digest(json.dumps(images).encode()),
         "labels": digest(
             annotations.boxes_xyxy.tobytes(),
             annotations.image_index.tobytes(),
             pool.labels.labels.tobytes(),
         ),
-        "seed": settings.seed,
-        "views": discover.views,
-        "augmentation": discover.augmentation,
-        "regions_per_image": discover.regions_per_image,
-        "region_nms": discover.region_nms,
-        "matched_regions_per_image": discover.matched_regions_per_image,
-        "short_sides_px": list(data.short_sides_px),
-        "long_side_px": data.long_side_px,
-        "eval_short_side_px": data.eval_short_side_px,
-        "flip": data.flip,
-        "proposals_before_nms": settings.predict.proposals_before_nms,
+        **BankRecipe.from_settings(settings).noted(),
     }
+
+
+def require_origin(bank: Bank, run: RunFolder, pool: Pool, settings: Settings) -> None:
+    """Refuse a bank that was not made by this run's detector, from this pool, as the settings say.
+
+    What a bank of an earlier version has not noted, it was made with as the run's settings say.
+    """
+    bank.require_origin(
+        bank_origin(run, pool, settings),
+        if_unnoted=BankRecipe.from_settings(run.settings()).noted(),
+    )
 
 
 def open_bank(
@@ -87,12 +76,76 @@ def open_bank(
     detector: Detector,
     pool: Pool,
     *,
-    origin: dict[str, Any],
+    run: RunFolder,
     settings: Settings,
     processes: Processes,
 ) -> Bank:
-    """The finished bank of this detector and pool: made, completed or reused as it is."""
-    if processes.is_main and not Bank.exists(folder):
+    """The finished bank of this run's detector and pool: made, completed or reused as it is."""
+    # One process decides what is missing, and its errors are everybody's.
+    missing = processes.from_main(partial(_find_missing, folder, pool, run, settings))
+    if len(missing):
+        recipe = BankRecipe.from_settings(settings)
+        own = share_batches(
+            missing, pool, batch_size=settings.predict.batch_size, processes=processes
+        )
+        batches = [[(index, recipe.item_seed(index)) for index in batch] for batch in own]
+        dataset = recipe.view_images(pool, on_bad_image=settings.data.on_bad_image)
+        detector.to(processes.device).eval()
+        if processes.is_main and batches:
+            per_batch = _probe(detector, [dataset[key] for key in batches[0]], recipe)
+            say(f"Extracting takes about {per_batch * len(batches) / 60:.1f} minutes.")
+        loader = BatchLoader(dataset, batches, workers=settings.data.workers)
+        bank = Bank(folder, writable=True, rank=processes.rank)
+        _fill(bank, detector, pool, loader, missing=missing, recipe=recipe, processes=processes)
+        finished = processes.gather(bank.finished)
+        processes.from_main(partial(_save_counts, bank, finished))
+        bank.close()
+    # Opened after all have written and closed: on a network file system that is when all see it.
+    processes.wait_for_all()
+    return Bank(folder)
+
+
+def share_batches(
+    missing: np.ndarray, pool: Pool, *, batch_size: int, processes: Processes
+) -> list[list[int]]:
+    """This process's batches of places in the pool: all those that hold a missing image.
+
+    Batches are cut from the pool and not from what is missing of it: an image has the same
+    neighbours, and so the same padding and features, however often the filling was interrupted
+    and however many processes share it. Each process has a range of the batches with labelled
+    images, whose annotations take longer, and a range of the others.
+    """
+    numbers = np.unique(missing // batch_size)
+    is_labelled = numbers * batch_size < pool.num_labelled
+    rank, count = processes.rank, processes.count
+    first = _range_of(numbers[is_labelled], part=rank, count=count)
+    # Handed out backwards, so that where the two kinds meet both ranges are the last process's.
+    second = _range_of(numbers[~is_labelled], part=count - 1 - rank, count=count)
+    own = np.concatenate([first, second])
+    return [
+        list(range(number * batch_size, min((number + 1) * batch_size, len(pool))))
+        for number in own.tolist()
+    ]
+
+
+def _range_of(numbers: np.ndarray, *, part: int, count: int) -> np.ndarray:
+    """One of `count` parts: the numbers from one cut to the next.
+
+    Cuts are at multiples of a power of two, as large as leaves all processes nearly the same work
+    (within an eighth): slots at such places begin with a page of the file, and no two processes
+    write into the same page.
+    """
+    if not len(numbers):
+        return numbers
+    grain = 2 ** max(0, (len(numbers) // (8 * count)).bit_length() - 1)
+    ideal = numbers[len(numbers) * np.arange(count) // count]
+    cuts = [*np.searchsorted(numbers, ideal // grain * grain), len(numbers)]
+    return numbers[cuts[part] : cuts[part + 1]]
+
+
+def _find_missing(folder: Path, pool: Pool, run: RunFolder, settings: Settings) -> np.ndarray:
+    """Places in the pool of the images that the bank does not hold; there is a bank then."""
+    if not Bank.exists(folder):
         shape = BankShape(
             num_images=len(pool),
             num_labelled=pool.num_labelled,
@@ -105,70 +158,77 @@ def open_bank(
             f"Bank: {shape.num_images} images × {shape.num_views} views, at most "
             f"{shape.num_bytes / 1e9:.2f} GB in {folder}"
         )
-        Bank.create(folder, shape, origin)
-    processes.wait_for_all()
-    bank = Bank(folder, writable=True)
-    bank.require_origin(origin)
-    fill_bank(bank, detector, pool, settings=settings, processes=processes)
-    return bank
-
-
-def fill_bank(
-    bank: Bank, detector: Detector, pool: Pool, *, settings: Settings, processes: Processes
-) -> None:
-    """Extract every image the bank does not hold yet; each process takes its share."""
+        Bank.create(folder, shape, bank_origin(run, pool, settings))
+    bank = Bank(folder)
+    require_origin(bank, run, pool, settings)
+    if not bank.is_settled:
+        bank.save_counts()
     missing = np.flatnonzero(bank.counts() == MISSING)
-    processes.wait_for_all()  # nobody writes before everybody has seen what is missing
-    if not len(missing):
-        return
-    detector.to(processes.device).eval()
-    dataset = view_images(pool, settings, num_views=bank.shape.num_views)
-    # An image's views depend on its place in the pool alone: a resumed bank equals any other.
-    own = missing[processes.rank :: processes.count].tolist()
-    keys = [(index, settings.seed * 1_000_003 + index) for index in own]
-    size = settings.predict.batch_size
-    if processes.is_main:
-        per_image = _probe(detector, [dataset[key] for key in keys[:size]], settings)
-        say(f"Extracting takes about {per_image * len(keys) / 60:.1f} minutes.")
-    batches = [keys[start : start + size] for start in range(0, len(keys), size)]
+    bank.close()
+    return missing
+
+
+def _fill(
+    bank: Bank,
+    detector: Detector,
+    pool: Pool,
+    batches: Iterable[Batch[ViewedImage]],
+    *,
+    missing: np.ndarray,
+    recipe: BankRecipe,
+    processes: Processes,
+) -> None:
+    """Extract the batches, and write those of their images that are missing."""
+    wanted = set(missing.tolist())
     position = {str(image.path): index for index, image in enumerate(pool.images)}
+    flushed = time.monotonic()
     with ProgressLine(
-        "bank",
-        bank.shape.num_images,
-        unit="images",
-        start=bank.shape.num_images - len(missing),
-        shown=processes.is_main,
+        "bank", len(pool), unit="images", start=len(pool) - len(wanted), shown=processes.is_main
     ) as progress:
-        for batch in BatchLoader(dataset, batches, workers=settings.data.workers):
-            for bad in batch.bad_images:
-                bank.mark_unreadable(position[bad.path])
-                say(f"passed over {bad.path}: {bad.reason}")
-            if batch.samples:
-                extracted = _extract(detector, batch.samples, settings)
-                for image, regions in zip(batch.samples, extracted, strict=True):
-                    bank.write(image.image_index, regions)
-            progress.advance(processes.count * (len(batch.samples) + len(batch.bad_images)))
-    processes.wait_for_all()
+        try:
+            for batch in batches:
+                before = len(bank.finished)
+                for bad in batch.bad_images:
+                    if position[bad.path] in wanted:
+                        bank.mark_unreadable(position[bad.path])
+                        say(f"passed over {bad.path}: {bad.reason}")
+                if batch.samples:
+                    extracted = _extract(detector, batch.samples, recipe)
+                    for image, regions in zip(batch.samples, extracted, strict=True):
+                        if image.image_index in wanted:
+                            bank.write(image.image_index, regions)
+                progress.advance(processes.count * (len(bank.finished) - before))
+                if time.monotonic() - flushed > FLUSH_EVERY_S:
+                    bank.flush()
+                    flushed = time.monotonic()
+        finally:
+            bank.flush()
+
+
+def _save_counts(bank: Bank, finished: Sequence[Sequence[Finished]]) -> None:
+    for share in finished:
+        bank.count(share)
+    bank.save_counts()
 
 
 @torch.inference_mode()
 def _extract(
-    detector: Detector, images: Sequence[ViewedImage], settings: Settings
+    detector: Detector, images: Sequence[ViewedImage], recipe: BankRecipe
 ) -> list[ExtractedRegions]:
-    precision = choose_precision(settings.train.precision, detector.device)
+    precision = choose_precision(recipe.precision, detector.device)
     with autocast(detector.device, precision):
-        chosen, maps = choose_regions(detector, images, region_choice(settings))
+        chosen, maps = choose_regions(detector, images, recipe.region_choice())
         return extract_features(detector, images, chosen, plain_maps=maps)
 
 
 def _probe(
-    detector: Detector, items: Sequence[ViewedImage | BadImage], settings: Settings
+    detector: Detector, items: Sequence[ViewedImage | BadImage], recipe: BankRecipe
 ) -> float:
-    """Seconds that an image takes, from the second of two tries: the first one warms up."""
+    """Seconds that a batch takes, from the second of two tries: the first one warms up."""
     images = [item for item in items if not isinstance(item, BadImage)]
     seconds = 0.0
     for _ in range(2 if images else 0):
         began = time.perf_counter()
-        _extract(detector, images, settings)
+        _extract(detector, images, recipe)
         seconds = time.perf_counter() - began
-    return seconds / max(1, len(images))
+    return seconds

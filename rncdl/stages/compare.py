@@ -128,7 +128,7 @@ class _Workshop:
         # The process that trains decides when to stop; those that wait hear of it from that one.
         with nullcontext() if ground.processes.is_main else stop_request():
             made = ground.processes.from_main(partial(_train_or_tell, key, material))
-        if isinstance(made, Exception):
+        if isinstance(made, BaseException):
             raise made
         system = System(
             f"seed{seed}",

@@ -1,6 +1,7 @@
 """`rncdl discover`: the second phase."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,13 +13,14 @@ from rncdl.data.viewed_images import Pool
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.feeding import BankFeed
-from rncdl.discovery.filling import bank_origin, open_bank
+from rncdl.discovery.filling import open_bank, require_origin
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.discovery.online import train_heads_online
 from rncdl.discovery.training import train_heads
 from rncdl.errors import UserError
 from rncdl.run_folder import DiscoveryFolder, DiscoveryInputs, RunFolder
 from rncdl.stages.loading import build_heads, load_dataset, load_detector
+from rncdl.stages.resuming import FIXED_IN_DISCOVERY, take_up_changes
 from rncdl.stages.train import wants_masks
 from rncdl.training.processes import Processes, join_processes
 from rncdl.training.progress import say
@@ -43,30 +45,39 @@ def discover(
     _require_free(folder, resume=resume)
     base = folder.settings() if resume else run.settings()
     settings = resolve_settings(preset, overrides, base=base)
-    noted = None if unlabelled or labelled else folder.inputs()
-    inputs = noted or named_inputs(
-        run,
-        unlabelled,
-        unlabelled_images=unlabelled_images,
-        labelled=labelled,
-        images=images,
-    )
+    online = online or needs_online(settings.discover)
+    inputs = folder.inputs() if resume else None
+    if inputs is None or unlabelled or labelled:
+        named = named_inputs(
+            run,
+            unlabelled,
+            unlabelled_images=unlabelled_images,
+            labelled=labelled,
+            images=images,
+        )
+        _require_same_files(folder, inputs, named)
+        inputs = named
     with join_processes(settings.device) as processes:
         pool = load_pool(run, inputs, settings=settings, shown=processes.is_main)
-        if processes.is_main and not folder.exists:
-            folder.begin(settings, inputs)
-        processes.wait_for_all()
+        if resume:
+            take_up_changes(
+                folder,
+                base,
+                settings,
+                fixed=FIXED_IN_DISCOVERY,
+                instead="begin another discovery with --name",
+                processes=processes,
+            )
+        else:
+            if not online:
+                processes.from_main(partial(_require_usable_bank, run, pool, settings))
+            processes.from_main(partial(folder.begin, settings, inputs))
         detector = starting_detector(run, settings, pool)
-        if online or needs_online(settings.discover):
+        if online:
             train_online(folder, detector, pool, settings=settings, processes=processes)
         else:
             bank = open_bank(
-                run.bank_dir,
-                detector,
-                pool,
-                origin=bank_origin(run.detector_file, pool, settings),
-                settings=settings,
-                processes=processes,
+                run.bank_dir, detector, pool, run=run, settings=settings, processes=processes
             )
             train_from_bank(folder, detector, pool, bank, settings=settings, processes=processes)
         if processes.is_main:
@@ -122,6 +133,22 @@ def _require_free(folder: DiscoveryFolder, *, resume: bool) -> None:
         )
 
 
+def _require_usable_bank(run: RunFolder, pool: Pool, settings: Settings) -> None:
+    """Where there is a bank already, refuse one of another origin before the discovery begins."""
+    if Bank.exists(run.bank_dir):
+        require_origin(Bank(run.bank_dir), run, pool, settings)
+
+
+def _require_same_files(
+    folder: DiscoveryFolder, noted: DiscoveryInputs | None, named: DiscoveryInputs
+) -> None:
+    if noted is not None and named != noted:
+        raise UserError(
+            f"{folder.path}: this discovery was begun with other images ({folder.inputs_file}); "
+            "resume it without naming any, or choose another --name."
+        )
+
+
 def starting_detector(run: RunFolder, settings: Settings, pool: Pool) -> Detector:
     """The run's trained detector; an untrained one for the single-phase ablation."""
     split = run.split()
@@ -168,8 +195,7 @@ def train_from_bank(
         folder=folder.path,
         processes=processes,
     )
-    if processes.is_main:
-        folder.save_heads(heads.state_dict())
+    processes.from_main(lambda: folder.save_heads(heads.state_dict()))
     return heads
 
 
@@ -190,8 +216,7 @@ def train_online(
     detector_changed = train_heads_online(
         heads, detector, pool, settings=settings, folder=folder.path, processes=processes
     )
-    if processes.is_main:
-        if detector_changed:
-            folder.save_detector(detector.state_dict())
-        folder.save_heads(heads.state_dict())
+    if detector_changed:
+        processes.from_main(lambda: folder.save_detector(detector.state_dict()))
+    processes.from_main(lambda: folder.save_heads(heads.state_dict()))
     return heads

@@ -47,6 +47,8 @@ def predict(
 ) -> int:
     """Detections of all images in `out`; returns how many images could not be read.
 
+    That is for the first process to say: in the others it is 0.
+
     `words` are files, folders, globs, and settings such as predict.nms=0.4. What an earlier,
     interrupted call has done in `out` is kept; one with another origin is refused.
     """
@@ -90,7 +92,7 @@ def predict(
             say(f"Predictions: {folder.predictions_file} ({len(files) - len(skipped)} images)")
             if skipped:
                 warn(f"{len(skipped)} images could not be read: {folder.skipped_images_file}")
-    return len(skipped)
+    return len(skipped) if processes.is_main else 0
 
 
 def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -11,7 +11,7 @@ from rncdl.config import PredictSettings, Settings, dump_settings, resolve_setti
 from rncdl.data.viewed_images import Pool
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
-from rncdl.discovery.filling import bank_origin
+from rncdl.discovery.filling import require_origin
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.discovery.prior import class_shares
 from rncdl.errors import UserError
@@ -135,7 +135,7 @@ def _open_pool(
         return pool, None
     bank = Bank(run.bank_dir)
     try:
-        bank.require_origin(bank_origin(run.detector_file, pool, settings))
+        require_origin(bank, run, pool, settings)
     except UserError:
         notes.append("The run's bank was made from other images, so no clusters are shown.")
         return pool, None

@@ -16,7 +16,7 @@ from rncdl.detector.locating import Sightings
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.divergence import has_collapsed, has_exploded
-from rncdl.discovery.filling import bank_origin, open_bank
+from rncdl.discovery.filling import open_bank
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.discovery.training import Diverged
 from rncdl.evaluation.outcomes import Outcome, numbers_of
@@ -56,7 +56,7 @@ class Ground:
                 folder,
                 self.detector,
                 self.pool,
-                origin=bank_origin(self.run.detector_file, self.pool, settings),
+                run=self.run,
                 settings=settings,
                 processes=self.processes,
             )
@@ -97,11 +97,11 @@ def run_contenders(contenders: Sequence[Contender], ground: Ground) -> None:
             say(f"[{number + 1}/{len(pending)}] {contender.title}: seed {seeds}. Then: {left}.")
         try:
             _run(contender, missing[contender.key], ground)
-        except (Interrupted, KeyboardInterrupt) as stop:
+        except Interrupted as stop:
             raise Interrupted(
                 f"Stopped at {contender.title}, {len(pending) - number} of {len(contenders)} "
                 "systems left; finished rows are saved. The same command goes on from there.",
-                stop.exit_code if isinstance(stop, Interrupted) else 130,
+                stop.exit_code,
             ) from stop
 
 

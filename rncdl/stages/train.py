@@ -1,6 +1,7 @@
 """`rncdl train`: the supervised phase."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,6 +14,7 @@ from rncdl.errors import UserError
 from rncdl.run_folder import RunFolder, TrainingInputs
 from rncdl.stages.evaluate import known_scores
 from rncdl.stages.loading import load_dataset
+from rncdl.stages.resuming import FIXED_IN_TRAINING, take_up_changes
 from rncdl.training.processes import Processes, join_processes
 from rncdl.training.progress import say
 
@@ -46,21 +48,29 @@ def begin_training(
             val_images=_resolved(val_images),
             start_from=_resolved(start_from),
         )
-        if processes.is_main:
-            run.begin(settings, inputs, split)
-        processes.wait_for_all()
+        processes.from_main(partial(run.begin, settings, inputs, split))
         _train(run, settings, split.keep_known(annotations), inputs, processes=processes)
 
 
 def resume_training(run_path: Path, overrides: Sequence[str]) -> None:
-    """Continue a run from its newest checkpoint."""
+    """Continue a run from its newest checkpoint; what the overrides change is noted in it."""
     run = RunFolder(run_path)
-    settings = resolve_settings(base=run.settings(), overrides=overrides)
+    before = run.settings()
+    settings = resolve_settings(base=before, overrides=overrides)
     inputs, split = run.inputs(), run.split()
-    if run.detector_file.is_file():
-        say(f"{run.detector_file}: already trained to the end.")
-        return
     with join_processes(settings.device) as processes:
+        if processes.from_main(run.detector_file.is_file):
+            if processes.is_main:
+                say(f"{run.detector_file}: already trained to the end.")
+            return
+        take_up_changes(
+            run,
+            before,
+            settings,
+            fixed=FIXED_IN_TRAINING,
+            instead="begin another run",
+            processes=processes,
+        )
         annotations = load_dataset(
             Path(inputs.labelled), _as_path(inputs.images), shown=processes.is_main
         )

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from rncdl.errors import UserError
+from rncdl.training.interruption import Interrupted
 
 _NAME = re.compile(r"step_(\d{8})\.pt")
 
@@ -25,11 +26,17 @@ def save_checkpoint(folder: Path, step: int, state: Mapping[str, Any], *, keep: 
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except (OSError, RuntimeError) as error:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
-        raise UserError(
-            f"{path}: cannot write the checkpoint ({error}); is the disk full?"
-        ) from error
+        if isinstance(
+            error.__context__, Interrupted
+        ):  # torch's writer complains that it is unfinished
+            raise error.__context__ from None
+        if isinstance(error, OSError | RuntimeError):
+            raise UserError(
+                f"{path}: cannot write the checkpoint ({error}); is the disk full?"
+            ) from error
+        raise
     for old in list_checkpoints(folder)[:-keep]:
         old.unlink()
     return path

@@ -1,4 +1,4 @@
-"""Devices and processes: one, or many started by torchrun, with the same code."""
+"""Devices and processes: one, or many started together, with the same code."""
 
 import io
 import os
@@ -55,7 +55,7 @@ class Processes:
         """True in all processes if it is true in one."""
         if self.count == 1:
             return flag
-        votes = torch.tensor(int(flag), device=self.device)
+        votes = torch.tensor(int(flag))  # on the CPU: no GPU is waited for
         dist.all_reduce(votes, op=dist.ReduceOp.MAX)
         return bool(votes.item())
 
@@ -63,7 +63,7 @@ class Processes:
         """The sum of all processes' numbers."""
         if self.count == 1:
             return number
-        total = torch.tensor(number, device=self.device)
+        total = torch.tensor(number)
         dist.all_reduce(total)
         return int(total.item())
 
@@ -197,19 +197,24 @@ def _unpack(content: bytes, device: torch.device) -> Any:
 
 
 def choose_device(name: str) -> torch.device:
-    """The device a user named; `auto` takes a GPU where there is one."""
+    """The device a user named: `cuda` is this process's own GPU, `auto` that or the CPU."""
     if name == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda", _own_gpu())
-        return torch.device("cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError as error:
         raise UserError(
             f"device={name!r} is not a device; use auto, cpu, cuda or cuda:1."
         ) from error
-    if device.type == "cuda" and not torch.cuda.is_available():
+    if device.type != "cuda":
+        return device
+    if not torch.cuda.is_available():
         raise UserError(f"device={name!r}, but this machine has no usable GPU; use device=cpu.")
+    torch.set_float32_matmul_precision("high")  # TF32: ten bits of mantissa, several times faster
+    if device.index is None:
+        return torch.device("cuda", _own_gpu())
+    if int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > 1:
+        raise UserError(f"device={name!r} is one GPU for several processes; use device=cuda.")
     return device
 
 
@@ -217,7 +222,7 @@ def _own_gpu() -> int:
     number, count = int(os.environ.get("LOCAL_RANK", 0)), torch.cuda.device_count()
     if number >= count:
         raise UserError(
-            f"Process {number} finds no GPU of its own, this machine has {count}; "
+            f"Process {number} of this machine finds no GPU of its own, there are {count}; "
             f"start at most {count} processes, or give device=cpu."
         )
     return number
@@ -246,13 +251,13 @@ def join_processes(device_name: str) -> Iterator[Processes]:
         dist.barrier()
         yield Processes(rank=dist.get_rank(), count=count, device=device)
         return
-    backend = "nccl" if device.type == "cuda" else "gloo"
+    # What is on a GPU goes from GPU to GPU, all else by way of the hosts.
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     # The main process may evaluate alone for long while the others wait.
     dist.init_process_group(backend, timeout=timedelta(hours=4))
-    try:
-        yield Processes(rank=dist.get_rank(), count=count, device=device)
-    finally:
-        dist.destroy_process_group()
+    yield Processes(rank=dist.get_rank(), count=count, device=device)
+    # Not after an error: NCCL would wait for the others, who may never come here.
+    dist.destroy_process_group()
 
 
 def choose_precision(name: str, device: torch.device) -> torch.dtype:

@@ -38,5 +38,7 @@ def save_or_stop(
     if stopping:
         raise Interrupted(
             f"Stopped after step {step} of {num_steps}; everything is saved. {how_to_continue}",
-            stop.exit_code,
+            # Gathered once all have saved, since the first to leave ends the others; and those of
+            # another machine may not have been asked.
+            max(processes.gather(stop.exit_code)),
         )

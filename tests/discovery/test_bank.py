@@ -52,6 +52,8 @@ def test_every_image_comes_back_as_it_was_written(bank: Bank):
     for index, extracted in written.items():
         bank.write(index, extracted)
     bank.mark_unreadable(3)
+    assert bank.counts().tolist() == [4, 2, 0, UNREADABLE, 3]
+    bank.flush()
     reopened = Bank(bank.folder)
     assert reopened.counts().tolist() == [4, 2, 0, UNREADABLE, 3]
     assert reopened.matched_counts().tolist() == [3, 0]
@@ -104,3 +106,87 @@ def test_a_disk_that_fills_up_leaves_the_image_uncounted(bank: Bank, monkeypatch
     with pytest.raises(UserError, match="No space left"):
         bank.write(0, regions(4, 3, 1))
     assert bank.counts()[0] == MISSING
+
+
+def test_ranks_note_what_they_finish_apart_and_one_writes_the_counts(bank: Bank):
+    """No two processes ever write into the same file of counts."""
+    empty = {
+        name: (bank.folder / name).read_bytes() for name in ("counts.i32", "matched_counts.i32")
+    }
+    ranks = [Bank(bank.folder, writable=True, rank=rank) for rank in range(2)]
+    ranks[0].write(0, regions(4, 3, 1))
+    ranks[1].write(1, regions(2, 1, 2))
+    ranks[1].mark_unreadable(4)
+    for rank in ranks:
+        rank.flush()
+    assert {name: (bank.folder / name).read_bytes() for name in empty} == empty
+    found = Bank(bank.folder)
+    assert not found.is_settled
+    assert found.counts().tolist() == [4, 2, MISSING, MISSING, UNREADABLE]
+    assert found.matched_counts().tolist() == [3, 1]
+
+    found.save_counts()
+    assert not list(bank.folder.glob("finished_*"))
+    settled = Bank(bank.folder)
+    assert settled.is_settled
+    assert settled.counts().tolist() == [4, 2, MISSING, MISSING, UNREADABLE]
+    assert settled.matched_counts().tolist() == [3, 1]
+
+
+def test_a_killed_process_loses_no_more_than_it_wrote_since_its_last_flush(bank: Bank):
+    bank.write(0, regions(4, 3, 1))
+    bank.flush()
+    bank.write(1, regions(2, 1, 2))
+    assert Bank(bank.folder).counts().tolist() == [4] + [MISSING] * 4
+
+
+@pytest.mark.parametrize("torn", [b"[1, 2", b"\0\0\0\0\0\0\0\0", b"[1]\n", b"\xff\xfe"])
+def test_a_note_cut_short_by_a_crash_is_left_out(bank: Bank, torn: bytes):
+    bank.write(0, regions(4, 3, 1))
+    bank.flush()
+    (notes,) = bank.folder.glob("finished_*")
+    notes.write_bytes(notes.read_bytes() + torn)
+    assert Bank(bank.folder).counts().tolist() == [4] + [MISSING] * 4
+
+
+def test_what_is_noted_is_on_the_disk(bank: Bank, monkeypatch):
+    """A disk that fails to take the features leaves the image uncounted."""
+    bank.write(0, regions(4, 3, 1))
+
+    def broken(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(UserError, match="Input/output error"):
+        bank.flush()
+    monkeypatch.undo()
+    assert Bank(bank.folder).counts()[0] == MISSING
+    bank.flush()
+    assert Bank(bank.folder).counts()[0] == 4
+
+
+def test_a_bank_whose_counts_were_written_in_place_still_opens(bank: Bank):
+    """As earlier versions did it, image by image."""
+    bank.write(0, regions(4, 3, 1))
+    for name, position, count in (("counts.i32", 0, 4), ("matched_counts.i32", 0, 3)):
+        with (bank.folder / name).open("r+b") as file:
+            file.seek(4 * position)
+            file.write(np.int32(count).tobytes())
+    opened = Bank(bank.folder)
+    assert opened.counts().tolist() == [4] + [MISSING] * 4
+    assert torch.equal(opened.read(0, 1, count=4), regions(4, 3, 1).features[1].half())
+
+
+def test_what_a_bank_did_not_note_is_judged_by_what_is_known_of_it(bank: Bank):
+    now = {**ORIGIN, "precision": "auto"}
+    bank.require_origin(now, if_unnoted={"precision": "auto", "seed": 9})
+    with pytest.raises(UserError, match="precision: 'float32', now 'auto'"):
+        bank.require_origin(now, if_unnoted={"precision": "float32"})
+    with pytest.raises(UserError, match="precision: None, now 'auto'"):
+        bank.require_origin(now)
+
+
+def test_a_folder_where_no_bank_can_be_made_is_named(tmp_path: Path):
+    (tmp_path / "taken").touch()
+    with pytest.raises(UserError, match="taken"):
+        Bank.create(tmp_path / "taken", SHAPE, ORIGIN)

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -13,7 +14,7 @@ from rncdl.classes import KnownLabels
 from rncdl.config import Settings, resolve_settings
 from rncdl.data.datasets import BadImage
 from rncdl.data.viewed_images import Pool
-from rncdl.discovery.bank import Bank
+from rncdl.discovery.bank import MISSING, Bank
 from rncdl.discovery.extraction import choose_regions, extract_features
 from rncdl.discovery.feeding import DiscoveryBatch, batch_of_extracted
 from rncdl.discovery.filling import region_choice, view_images
@@ -191,6 +192,7 @@ def test_a_later_discovery_reuses_the_bank(discovered: Path, world: Path):
 def test_a_bank_of_other_views_is_refused(discovered: Path, world: Path):
     said = discover(discovered, world, "strong", "discover.augmentation=simclr", code=2)
     assert "augmentation: 'weak', now 'simclr'" in said
+    assert not RunFolder(discovered).discovery("strong").exists  # the name is still free
 
 
 def test_a_bank_that_was_interrupted_is_completed_to_the_same_bytes(
@@ -198,14 +200,10 @@ def test_a_bank_that_was_interrupted_is_completed_to_the_same_bytes(
 ):
     run = tmp_path / "copy"
     subprocess.run(["cp", "-r", discovered, run], check=True)
-    bank = Bank(run / "bank", writable=True)
-    for index in (1, 9, 20):
-        bank._counts.write((index,), -1 * torch.ones(1, dtype=torch.int32).numpy())
     (run / "bank" / "features.f16").write_bytes(
         b"\0" * (run / "bank" / "features.f16").stat().st_size
     )
-    for index in range(28):
-        bank._counts.write((index,), -1 * torch.ones(1, dtype=torch.int32).numpy())
+    np.full(28, MISSING, dtype=np.int32).tofile(run / "bank" / "counts.i32")
     discover(run, world, "again", "discover.steps=1")
     for name in ("features.f16", "boxes.f32", "matched_features.f16", "counts.i32"):
         assert (run / "bank" / name).read_bytes() == (discovered / "bank" / name).read_bytes()
@@ -319,3 +317,18 @@ def test_known_labels_are_all_that_a_pool_holds(trained: Path, world: Path):
 def test_settings_of_the_discovery_are_saved(discovered: Path):
     saved = RunFolder(discovered).discovery("main").settings()
     assert saved == resolve_settings(base=RunFolder(discovered).settings())
+
+
+def test_settings_given_when_a_discovery_goes_on_are_its_own(discovered: Path, world: Path):
+    folder = RunFolder(discovered).discovery("longer")
+    discover(discovered, world, "longer")
+    folder.heads_file.unlink()
+    refused = discover(discovered, world, "longer", "--resume", "discover.heads=[9]", code=2)
+    assert "discover.heads: [8], now [9]" in refused
+    said = discover(discovered, world, "longer", "--resume", "discover.steps=10")
+    assert "discover.steps: 8, now 10" in said
+    assert folder.settings().discover.steps == 10
+    assert read_journal(folder.journal)[-1]["step"] == 10
+    folder.heads_file.unlink()
+    others = ["--unlabelled", world / "val.json", "--name", "longer", "--resume"]
+    assert "other images" in run_rncdl("discover", "--run", discovered, *others, code=2)

@@ -155,7 +155,7 @@ def test_a_stop_keeps_finished_rows_and_says_how_to_go_on(
     run: Path, world: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def stop(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
+        raise Interrupted("Stopped.", 130)
 
     monkeypatch.setattr("rncdl.stages.compare.train_discovery", stop)
     with pytest.raises(Interrupted, match="same command"):

@@ -1,6 +1,8 @@
 """The supervised phase, from the command line to files."""
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 import time
@@ -15,6 +17,7 @@ from rncdl.config import resolve_settings
 from rncdl.data.annotations import load_annotations
 from rncdl.data.samples import Sample
 from rncdl.detector.training import open_training_loader
+from rncdl.run_folder import RunFolder
 from rncdl.training.checkpoints import list_checkpoints, load_checkpoint
 from rncdl.training.journal import read_journal
 from rncdl.training.processes import join_processes
@@ -36,19 +39,25 @@ def assert_same_weights(first: Path, second: Path) -> None:
     assert not different
 
 
-def stop_after_checkpoint(run: Path, words: list[object], how: signal.Signals) -> int:
-    """Start the command, send the signal once a checkpoint is there; its exit code."""
+def stop_after_checkpoint(run: Path, words: list[object], how: signal.Signals) -> tuple[int, str]:
+    """Start the command, send the signal once a checkpoint is there; its exit code and words."""
     process = subprocess.Popen(
-        command(*words), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command(*words),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
     deadline = time.monotonic() + 120
     while not list_checkpoints(run / "train" / "checkpoints"):
         assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()[0].decode()
+        assert process.poll() is None, process.communicate()[0]
         time.sleep(0.02)
     process.send_signal(how)
-    process.communicate(timeout=120)
-    return process.returncode
+    os.killpg(process.pid, how)  # as `timeout` does: to the process, and to its group
+    said, _ = process.communicate(timeout=120)
+    return process.returncode, said
 
 
 def test_a_run_leaves_its_detector_settings_and_journal(trained: Path):
@@ -84,7 +93,7 @@ def test_the_detector_sees_colours_as_distorted_as_told(world: Path):
 
 def test_a_killed_run_resumes_bit_for_bit(world: Path, trained: Path, tmp_path: Path):
     run = tmp_path / "killed"
-    code = stop_after_checkpoint(run, begin(world, run), signal.SIGKILL)
+    code, _ = stop_after_checkpoint(run, begin(world, run), signal.SIGKILL)
     assert code == -signal.SIGKILL
     assert not (run / "detector.safetensors").exists()
 
@@ -95,6 +104,21 @@ def test_a_killed_run_resumes_bit_for_bit(world: Path, trained: Path, tmp_path: 
     assert steps == [2, 4, 6]
 
 
+def test_settings_given_when_a_run_goes_on_are_those_of_the_run(trained: Path, tmp_path: Path):
+    """Used, said and saved: what comes later reads them."""
+    run = RunFolder(tmp_path / "longer")
+    shutil.copytree(trained, run.path, ignore=shutil.ignore_patterns("detector.safetensors"))
+    words = ["train", "--run", run.path, "--resume"]
+    said = run_rncdl(*words, "train.steps=8", "detector.box_head_width=8", code=2)
+    assert "detector.box_head_width: 32, now 8" in said
+    assert run.settings() == RunFolder(trained).settings()
+    said = run_rncdl(*words, "train.steps=8", "discover.steps=5", processes=2)
+    assert "train.steps: 6, now 8" in said
+    assert [r["step"] for r in read_journal(run.train_journal)] == [2, 4, 6, 8]
+    assert run.settings().train.steps == 8
+    assert run.settings().discover.steps == 5
+
+
 @pytest.mark.parametrize(
     ("how", "processes"), [(signal.SIGTERM, 1), (signal.SIGINT, 1), (signal.SIGINT, 2)]
 )
@@ -102,9 +126,11 @@ def test_a_polite_signal_saves_and_leaves(
     world: Path, tmp_path: Path, how: signal.Signals, processes: int
 ):
     run = tmp_path / "stopped"
-    words = ["--processes", processes, *begin(world, run, "train.steps=100000")]
-    code = stop_after_checkpoint(run, words, how)
+    words = begin(world, run, "train.steps=100000", "data.workers=1")
+    code, said = stop_after_checkpoint(run, [*words, "--processes", processes], how)
     assert code == 128 + how
+    assert said.count("Stopped after step") == 1
+    assert "Traceback" not in said
     newest = load_checkpoint(list_checkpoints(run / "train" / "checkpoints")[-1])
     assert newest["step"] >= 2
 

@@ -6,6 +6,7 @@ import torch
 from rncdl.errors import UserError
 from rncdl.files import write_atomically
 from rncdl.training.checkpoints import list_checkpoints, load_checkpoint, save_checkpoint
+from rncdl.training.interruption import Interrupted
 
 
 def test_an_absent_folder_has_no_checkpoints(tmp_path):
@@ -56,3 +57,13 @@ def test_checkpoints_cannot_run_code(tmp_path):
     with pytest.raises(UserError):
         load_checkpoint(path)
     assert not _Payload.ran
+
+
+def test_a_stop_in_the_middle_of_saving_is_a_stop_and_leaves_nothing_behind(tmp_path):
+    class Stopping:
+        def __reduce__(self):
+            raise Interrupted("Stopped at once.", 130)
+
+    with pytest.raises(Interrupted):
+        save_checkpoint(tmp_path, 1, {"w": torch.zeros(9), "x": Stopping()}, keep=1)
+    assert list(tmp_path.iterdir()) == []

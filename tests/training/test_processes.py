@@ -166,6 +166,31 @@ def test_devices_that_do_not_exist_are_refused(name):
         choose_device(name)
 
 
+@pytest.mark.parametrize("name", ["cuda", "auto"])
+def test_each_process_takes_its_own_gpu_of_its_machine(name, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    assert choose_device(name) == torch.device("cuda:0")
+    monkeypatch.setenv("RANK", "5")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert choose_device(name) == torch.device("cuda:1")
+    assert choose_device("cpu") == torch.device("cpu")
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(UserError, match="at most 2 processes"):
+        choose_device(name)
+
+
+def test_one_gpu_by_its_number_is_for_one_process(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    assert choose_device("cuda:1") == torch.device("cuda:1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="use device=cuda"):
+        choose_device("cuda:1")
+
+
 def test_precision_is_full_on_cpu_unless_asked():
     cpu = torch.device("cpu")
     assert choose_precision("auto", cpu) == torch.float32

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
@@ -26,6 +25,7 @@ from rncdl.data.shapes.catalogue import (
 )
 from rncdl.data.shapes.scenes import draw_scene
 from rncdl.errors import UserError
+from rncdl.training.interruption import block_stop_signals, sparing_children
 
 _DRAWING_VERSION = 2
 """Goes up whenever the same settings give other bytes."""
@@ -231,12 +231,10 @@ def _map_in_order(
     if num_processes == 1:
         yield from map(draw, plans)
         return
-    with ProcessPoolExecutor(num_processes, initializer=_leave_interrupts_to_parent) as pool:
-        yield from pool.map(draw, plans, chunksize=16)
-
-
-def _leave_interrupts_to_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with ProcessPoolExecutor(num_processes, initializer=block_stop_signals) as pool:
+        with sparing_children():
+            drawn = pool.map(draw, plans, chunksize=16)
+        yield from drawn
 
 
 def _num_cores() -> int:

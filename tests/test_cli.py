@@ -1,0 +1,97 @@
+"""The command line itself, with what it calls replaced."""
+
+import sys
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from rncdl import cli
+
+SHARED = ["train", "-R", "run", "--resume"]
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, list[str], int, str | None]]:
+    """What was to be run in several processes, which end with code 7."""
+    calls = []
+
+    def note(count: int, words: list[str], *, nodes: int = 1, rendezvous: str | None = None) -> int:
+        calls.append((count, list(words), nodes, rendezvous))
+        return 7
+
+    monkeypatch.setattr(cli, "run_in_processes", note)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    return calls
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> Any:
+    monkeypatch.setattr(sys, "argv", ["rncdl", *words])
+    return CliRunner().invoke(cli.app, list(words))
+
+
+@pytest.mark.parametrize("option", ["--processes", "-p"])
+def test_processes_stand_before_or_after_the_command(launched, monkeypatch, option):
+    for words in ([option, "2", *SHARED], [*SHARED, option, "2"]):
+        assert run(monkeypatch, *words).exit_code == 7
+        assert launched.pop() == (2, words, 1, None)
+
+
+def test_machines_meet_where_they_are_told(launched, monkeypatch):
+    place = ["--nodes", "2", "--rendezvous", "head:29400"]
+    for words in (
+        [*place, *SHARED],
+        [*place[:2], *SHARED, *place[2:]],
+        [*SHARED, *place, "-p", "4"],
+    ):
+        assert run(monkeypatch, *words).exit_code == 7
+        assert launched.pop() == (4 if "-p" in words else 1, words, 2, "head:29400")
+
+
+@pytest.mark.parametrize("place", [["--nodes", "2"], ["--rendezvous", "head:29400"]])
+def test_machines_need_a_place_to_meet_and_the_place_machines(launched, monkeypatch, place):
+    result = run(monkeypatch, *SHARED, *place)
+    assert result.exit_code == 2
+    assert "go together" in result.output
+    assert launched == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--processes", "2", "info"],
+        ["info", "-p", "2"],
+        ["prepare", "shapes", "out", "--processes", "2"],
+        ["report", "-R", "run", "--nodes", "2"],
+    ],
+)
+def test_work_that_cannot_be_shared_is_refused_by_name(launched, monkeypatch, words):
+    result = run(monkeypatch, *words)
+    assert result.exit_code == 2
+    assert "is not shared" in result.output
+    assert launched == []
+
+
+def test_help_of_every_shared_command_tells_of_processes(launched, monkeypatch):
+    names = get_command(cli.app).commands  # type: ignore[attr-defined]
+    telling = [n for n in names if "--rendezvous" in run(monkeypatch, n, "--help").output]
+    assert sorted(telling) == sorted(cli.SHARED_COMMANDS)
+    assert "--processes" in run(monkeypatch, "--help").output
+
+
+def test_the_demo_takes_two_processes_unless_told(launched, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    run(monkeypatch, "demo")
+    assert launched.pop()[0] == 2
+    ran = []
+    monkeypatch.setattr("rncdl.stages.demo.run_demo", lambda *_, **__: ran.append(1))
+    assert run(monkeypatch, "demo", "-p", "1").exit_code == 0
+    assert (launched, ran) == ([], [1])
+
+
+def test_the_processes_themselves_start_no_others(launched, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr("rncdl.stages.train.resume_training", lambda *_: None)
+    assert run(monkeypatch, "--processes", "2", *SHARED).exit_code == 0
+    assert launched == []
