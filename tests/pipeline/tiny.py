@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest.mock import patch
@@ -12,6 +14,7 @@ from unittest.mock import patch
 import pytest
 
 from rncdl.__main__ import main
+from rncdl.training.interruption import stop_request
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HANGS_S = 900
@@ -95,6 +98,7 @@ def run_rncdl(*words: object, processes: int = 1, code: int = 0) -> str:
         patch.object(sys, "argv", ["rncdl", *map(str, words)]),
         redirect_stdout(said),
         redirect_stderr(said),
+        stop_request(),  # puts the signals' handlers back, which the command sets for its process
         pytest.raises(SystemExit) as left,
     ):
         main()
@@ -106,6 +110,15 @@ def run_killed(*words: object, after: str, times: int = 1) -> None:
     """Run the command in a process that is killed when the function `after` has returned."""
     script = Path(__file__).with_name("killed.py")
     _run([sys.executable, str(script), after, str(times), *map(str, words)], code=-signal.SIGKILL)
+
+
+def wait_until(is_so: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Return when it is so; an error if the process, which is to bring it about, ends before."""
+    give_up = time.monotonic() + HANGS_S
+    while not is_so():
+        assert process.poll() is None or is_so(), process.communicate()[0]
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
 
 
 def run_torchrun(*words: object) -> str:
