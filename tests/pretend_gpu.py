@@ -6,7 +6,7 @@ of the CPU: a run on the pretended GPU ends like one on the CPU, rounding apart.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,6 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
-from torch.utils._pytree import tree_flatten, tree_map
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda:0")
 
@@ -141,8 +140,7 @@ _MAY_MEET = ("copy_", "_to_copy", "index", "index_put", "index_put_", "_index_pu
 
 def _compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     name = func.overloadpacket.__name__
-    given, _ = tree_flatten((args, kwargs))
-    tensors = [one for one in given if isinstance(one, Tensor)]
+    tensors = _tensors_in((args, kwargs))
     pretended = [one for one in tensors if isinstance(one, PretendTensor)]
     device = kwargs.get("device")
     # Gradients of casts are cast "to the CPU", where C++ takes them to be.
@@ -154,13 +152,13 @@ def _compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if device is not None:
         kwargs = {**kwargs, "device": CPU}
     kwargs.pop("pin_memory", None)
-    args_inside, kwargs_inside = tree_map(_inside, (args, kwargs))
+    args_inside, kwargs_inside = _change_all(_inside, (args, kwargs))
     found = func(*args_inside, **kwargs_inside)
     if not to_gpu:
         return found
     if name == "_to_copy" and not pretended:
         found = found.clone()
-    outside = tree_map(_outside, found)
+    outside = _change_all(_outside, found)
     if name in _NO_ALIASING:
         return outside
     return return_and_correct_aliasing(func, args, kwargs, outside)
@@ -204,6 +202,24 @@ def _has_mask(name: str, args: Any) -> bool:
     return any(one is not None and one.dtype == torch.bool for one in args[1])
 
 
+def _tensors_in(value: Any) -> list[Tensor]:
+    """All tensors in arguments, which are lists and dictionaries of them at most."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [tensor for one in value for tensor in _tensors_in(one)]
+    return [value] if isinstance(value, Tensor) else []
+
+
+def _change_all(change: Callable[[Any], Any], value: Any) -> Any:
+    """The same lists and dictionaries with everything in them changed."""
+    if isinstance(value, dict):
+        return {key: _change_all(change, one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_change_all(change, one) for one in value)
+    return change(value)
+
+
 def _inside(value: Any) -> Any:
     return value.inner if isinstance(value, PretendTensor) else value
 
@@ -217,10 +233,10 @@ class _Dispatch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        given, _ = tree_flatten((args, kwargs))
+        given = _tensors_in((args, kwargs))
         device = kwargs.get("device")
         is_here = device is not None and torch.device(device).type == "cuda"
-        if not is_here and not any(isinstance(one, Tensor) for one in given):
+        if not is_here and not given:
             # Where a gradient is missing, the backward pass makes zeros "on the CPU".
             is_here = torch._C._current_graph_task_id() != -1
             kwargs = {**kwargs, "device": GPU} if is_here else kwargs
