@@ -12,6 +12,9 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+_HANGS_MS = 900_000
+"""A browser that has not answered by then never will, however busy the machine is."""
+
 
 @contextmanager
 def start_chromium() -> Iterator["Browser"]:
@@ -23,7 +26,7 @@ def start_chromium() -> Iterator["Browser"]:
     if chromium is None:
         pytest.skip("chromium is missing: apt-get install chromium")
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium)
+        browser = driver.chromium.launch(executable_path=chromium, timeout=_HANGS_MS)
         yield browser
         browser.close()
 
@@ -80,6 +83,7 @@ def open_file(
 ) -> Iterator[Watched]:
     """The page, once it has loaded."""
     context = browser.new_context(viewport={"width": width_px, "height": 900}, color_scheme=colours)
+    context.set_default_timeout(_HANGS_MS)
     page = context.new_page()
     page.emulate_media(media=media)
     watched = Watched(page)

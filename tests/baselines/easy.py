@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
+from rncdl.baselines.crops import CropEncoder
 from rncdl.baselines.methods import Material
 from rncdl.classes import ClassSplit
-from rncdl.config import Settings, resolve_settings
+from rncdl.config import DetectorSettings, Settings, resolve_settings
 from rncdl.data.viewed_images import Pool
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank, BankShape
@@ -23,6 +24,7 @@ SIDE_PX = 64
 BOXES = torch.tensor([[4.0, 6, 28, 26], [34, 6, 60, 28], [6, 36, 26, 60], [36, 34, 58, 58]])
 """Four objects an image, all of its one colour."""
 NUM_FEATURES = 8
+IMAGES_PER_COLOUR = 2
 
 SETTINGS = [
     "device=cpu",
@@ -41,7 +43,7 @@ SETTINGS = [
     "discover.projection_width=16",
     "baselines.crop_px=16",
     "baselines.steps=30",
-    "baselines.batch_images=8",
+    f"baselines.batch_images={4 * IMAGES_PER_COLOUR}",
     "baselines.crops_per_image=4",
     "baselines.rate=0.05",
     "baselines.uno_heads=2",
@@ -59,12 +61,13 @@ def colour_features(colour: int, count: int, generator: torch.Generator) -> Tens
     return (centre + 0.1 * torch.randn(count, NUM_FEATURES, generator=generator)).relu()
 
 
-def easy_material(
-    folder: Path, *, num_clusters: int, images_per_colour: int = 8, overrides: tuple[str, ...] = ()
-) -> Material:
-    """Labelled images of red and green objects, unlabelled ones of blue and yellow objects."""
-    colours = [c for c in range(4) for _ in range(images_per_colour)]
-    num_labelled = 2 * images_per_colour
+def easy_material(folder: Path, *, num_clusters: int, overrides: tuple[str, ...] = ()) -> Material:
+    """Labelled images of red and green objects, unlabelled ones of blue and yellow objects.
+
+    A batch is the whole pool, so that every colour has the same share of it, as UNO supposes.
+    """
+    colours = [c for c in range(4) for _ in range(IMAGES_PER_COLOUR)]
+    num_labelled = 2 * IMAGES_PER_COLOUR
     for index, colour in enumerate(colours):
         draw_image(colour).save(folder / f"{index}.png")
     labelled = _write_file(folder, "labelled", colours[:num_labelled], start=0)
@@ -75,6 +78,26 @@ def easy_material(
     torch.manual_seed(0)
     detector = Detector(settings.detector, len(KNOWN), masks=True).eval()
     return Material(detector, _fill(folder / "bank", colours), pool, num_clusters, settings, 0)
+
+
+class ColourEncoder(CropEncoder):
+    """Sees the mean colour of a crop, which is all there is to see, and learns it in a few steps.
+
+    A ResNet without weights to start from needs hundreds, and colours may be lost on the way.
+    """
+
+    def __init__(self, _: DetectorSettings) -> None:
+        nn.Module.__init__(self)
+        self.width = 16
+        self.layers = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            *(nn.Linear(3, 32), nn.BatchNorm1d(32), nn.ReLU()),
+            *(nn.Linear(32, self.width), nn.BatchNorm1d(self.width), nn.ReLU()),
+        )
+
+    def forward(self, crops: Tensor) -> Tensor:
+        return self.layers(crops)
 
 
 def draw_image(colour: int) -> Image.Image:

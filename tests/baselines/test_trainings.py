@@ -35,7 +35,7 @@ QUICK = ("baselines.steps=5", "baselines.batch_images=4", "discover.checkpoint_e
 
 def material_of(folder: Path, features: str, *overrides: str) -> Material:
     chosen = (f"baselines.features={features}", *QUICK, *overrides)
-    return easy_material(folder, num_clusters=3, images_per_colour=2, overrides=chosen)
+    return easy_material(folder, num_clusters=3, overrides=chosen)
 
 
 def classify_one_image(classifier: nn.Module, material: Material) -> Tensor:

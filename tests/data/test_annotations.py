@@ -292,7 +292,7 @@ def test_a_file_that_comes_through_a_pipe(tmp_path, json_path):
 IDS = st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=6, unique=True)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(IDS, IDS, st.data())
 def test_any_ids_in_any_order(tmp_path_factory, image_ids, category_ids, data):
     pairs = data.draw(

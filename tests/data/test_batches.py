@@ -36,7 +36,7 @@ def test_a_batch_must_divide_among_the_processes():
         TrainingBatches(images(wide=9, tall=0), batch_size=6, seed=0, world_size=4)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     wide=st.integers(0, 12),
     tall=st.integers(0, 12),
@@ -53,7 +53,7 @@ def test_starting_late_continues_an_uninterrupted_run(wide, tall, batch_size, st
     assert resumed == whole[start:]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(1, 20), st.integers(0, 20), st.integers(1, 8), st.integers(0, 1000))
 def test_every_epoch_shows_every_image_and_no_batch_mixes(wide, tall, batch_size, seed):
     pictures = images(wide=wide, tall=tall)

@@ -75,4 +75,4 @@ def test_a_loader_left_in_the_middle_does_not_keep_the_process_from_ending(tmp_p
         "    import sys; sys.keep = batches\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    subprocess.run([sys.executable, script], env=environment, timeout=100, check=True)
+    subprocess.run([sys.executable, script], env=environment, timeout=900, check=True)

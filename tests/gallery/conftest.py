@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn import functional
 
 from rncdl.discovery.bank import Bank, BankShape
 from rncdl.discovery.extraction import ChosenRegions, ExtractedRegions
@@ -12,14 +13,21 @@ NUM_IMAGES, NUM_FEATURES, NUM_KNOWN, NUM_CLUSTERS = 40, 6, 3, 5
 
 @pytest.fixture
 def heads() -> DiscoveryHeads:
-    """Heads of 3 known classes and 5 clusters whose BatchNorm has seen some features."""
-    torch.manual_seed(1)
+    """Heads of 3 known classes and 5 clusters, all of which win some of the bank's regions.
+
+    BatchNorm has seen features like them, and each prototype is what becomes of one of those.
+    """
+    torch.manual_seed(0)
     known = KnownHead.from_classifier(
-        torch.randn(NUM_KNOWN + 1, NUM_FEATURES), torch.randn(NUM_KNOWN + 1)
+        2 * torch.randn(NUM_KNOWN + 1, NUM_FEATURES), torch.randn(NUM_KNOWN + 1)
     )
     novel = NovelHead(NUM_FEATURES, NUM_CLUSTERS, hidden_width=8, projection_width=4)
-    novel.projection(torch.randn(64, NUM_FEATURES))
-    return DiscoveryHeads(known, [novel])
+    features = torch.randn(64, NUM_FEATURES)
+    with torch.no_grad():
+        novel.projection(features)
+        novel.eval()
+        novel.prototypes.copy_(functional.normalize(novel.projection(features[:NUM_CLUSTERS])))
+    return DiscoveryHeads(known, [novel.train()])
 
 
 @pytest.fixture

@@ -203,15 +203,12 @@ def test_nothing_hangs_over_the_edge_of_a_phone(browser: "Browser", path: Path):
         assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-def test_three_thousand_clusters_open_in_two_seconds(browser: "Browser", tmp_path: Path):
+def test_of_three_thousand_clusters_one_page_is_built_at_first(browser: "Browser", tmp_path: Path):
+    """With all of them, opening the report would take many seconds."""
     path = tmp_path / "report.html"
     path.write_text(made_up_page(3000), encoding="utf-8")
-    seconds = []
-    for _ in range(3):
-        with open_file(browser, path) as opened:
-            assert opened.undecoded_images() == []
-            seconds.append(opened.page.evaluate("performance.now()") / 1000)
-            assert len(opened.shown_clusters()) == PAGE
-            assert opened.complaints == []
-    # Since the page was asked for, all shown. The best of three: the machine may be busy.
-    assert min(seconds) < 2, seconds
+    with open_file(browser, path) as opened:
+        assert opened.undecoded_images() == []
+        assert len(opened.shown_clusters()) == PAGE
+        assert opened.page.evaluate("document.images.length") < 3000
+        assert opened.complaints == []

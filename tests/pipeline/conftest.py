@@ -1,4 +1,6 @@
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -7,34 +9,53 @@ from rncdl.stages.evaluate import evaluate
 from tests.pipeline.tiny import SETTINGS, WORLD, run_rncdl
 
 
+@contextmanager
+def untouched(folder: Path) -> Iterator[Path]:
+    """The folder, for many tests to read; who wants to write there copies it."""
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    yield folder
+    after = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    assert before.items() ^ after.items() == set()
+
+
 @pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A tiny drawn world."""
     out = tmp_path_factory.mktemp("world") / "world"
     run_rncdl("prepare", "shapes", out, *WORLD)
-    return out
+    with untouched(out):
+        yield out
 
 
 @pytest.fixture(scope="session")
-def trained(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A run whose detector was trained without interruption."""
-    run = tmp_path_factory.mktemp("runs") / "trained"
+    run = tmp_path_factory.mktemp("trained") / "run"
     run_rncdl("train", "--run", run, "--labelled", world / "labelled.json", *SETTINGS)
-    return run
+    with untouched(run):
+        yield run
 
 
 @pytest.fixture(scope="session")
-def discovered(world: Path, trained: Path) -> Path:
-    """The same run after one discovery, `main`."""
-    run_rncdl("discover", "--run", trained, "--unlabelled", world / "unlabelled.json")
-    return trained
+def discovered(
+    world: Path, trained: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """A copy of it after one discovery, `main`."""
+    run = tmp_path_factory.mktemp("discovered") / "run"
+    shutil.copytree(trained, run)
+    run_rncdl("discover", "--run", run, "--unlabelled", world / "unlabelled.json")
+    with untouched(run):
+        yield run
 
 
 @pytest.fixture(scope="session")
-def evaluated(world: Path, discovered: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of that run whose discovery and whose detector as trained were measured."""
+def evaluated(
+    world: Path, discovered: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """A copy of that whose discovery and whose detector as trained were measured."""
     run = tmp_path_factory.mktemp("evaluated") / "run"
-    shutil.copytree(discovered, run, ignore=shutil.ignore_patterns("evaluations"))
+    shutil.copytree(discovered, run)
     for name in ("main", "trained"):
         evaluate(run, world / "val.json", images=None, name=name, train_labels=None, overrides=[])
-    return run
+    with untouched(run):
+        yield run

@@ -1,9 +1,8 @@
 """The discovery phase, from the command line to files."""
 
 import json
-import signal
+import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,13 @@ from rncdl.run_folder import RunFolder
 from rncdl.stages.loading import build_heads, load_dataset, load_detector
 from rncdl.training.checkpoints import list_checkpoints
 from rncdl.training.journal import read_journal
-from tests.pipeline.tiny import command, environment, run_rncdl
+from tests.pipeline.tiny import run_killed, run_rncdl
+
+
+@pytest.fixture(scope="module")
+def discovered(discovered: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of our own, to discover more in."""
+    return shutil.copytree(discovered, tmp_path_factory.mktemp("discovered") / "run")
 
 
 def discover(run: Path, world: Path, name: str, *more: object, **options: int) -> str:
@@ -69,14 +74,16 @@ def test_the_background_row_is_the_detectors(discovered: Path):
     assert torch.equal(heads(discovered)["known.background_weight"], known["known_head.weight"][-1])
 
 
-def test_frozen_means_frozen(discovered: Path, trained: Path, world: Path):
+def test_frozen_means_frozen(discovered: Path, world: Path):
     """Neither parameters nor BatchNorm statistics of the detector move, online or from the bank."""
-    before = (trained / "detector.safetensors").read_bytes()
-    run = RunFolder(trained)
-    discover(trained, world, "online", "--online", "discover.steps=2", "discover.memory_batches=1")
-    assert (trained / "detector.safetensors").read_bytes() == before
+    before = (discovered / "detector.safetensors").read_bytes()
+    run = RunFolder(discovered)
+    discover(
+        discovered, world, "online", "--online", "discover.steps=2", "discover.memory_batches=1"
+    )
+    assert (discovered / "detector.safetensors").read_bytes() == before
     assert run.discovery("online").load_detector() is None
-    assert heads(trained, "online").keys() == heads(discovered).keys()
+    assert heads(discovered, "online").keys() == heads(discovered).keys()
 
 
 def test_the_detector_in_memory_does_not_move_either(trained: Path, world: Path):
@@ -203,25 +210,12 @@ def test_a_bank_that_was_interrupted_is_completed_to_the_same_bytes(
 
 
 def test_a_killed_discovery_resumes_bit_for_bit(discovered: Path, world: Path):
-    name = "killed"
     words = ["discover", "--run", discovered, "--unlabelled", world / "unlabelled.json"]
-    words += ["--name", name]
-    process = subprocess.Popen(
-        command(*words),
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    checkpoints = discovered / "discoveries" / name / "checkpoints" / "rank_0"
-    deadline = time.monotonic() + 120
-    while not list_checkpoints(checkpoints):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    if not (discovered / "discoveries" / name / "heads.safetensors").exists():
-        run_rncdl(*words, "--resume")
-    assert_same(heads(discovered, name), heads(discovered))
+    words += ["--name", "killed"]
+    run_killed(*words, after="rncdl.training.saving.save_checkpoint")
+    assert not (discovered / "discoveries" / "killed" / "heads.safetensors").exists()
+    run_rncdl(*words, "--resume")
+    assert_same(heads(discovered, "killed"), heads(discovered))
 
 
 def test_two_processes_share_the_pool(discovered: Path, world: Path):
@@ -279,15 +273,15 @@ def test_every_ablation_runs_from_the_bank(discovered: Path, world: Path, overri
     ],
 )
 def test_ablations_free_what_they_say(
-    trained: Path, world: Path, name: str, override: str, moved: set[str]
+    discovered: Path, world: Path, name: str, override: str, moved: set[str]
 ):
     discover(
-        trained, world, name, override, "discover.steps=2", "discover.memory_batches=1",
+        discovered, world, name, override, "discover.steps=2", "discover.memory_batches=1",
         "discover.rate=0.001", "discover.rate_at_start=0.001", "discover.warmup_steps=0",
     )  # fmt: skip
-    changed = RunFolder(trained).discovery(name).load_detector()
+    changed = RunFolder(discovered).discovery(name).load_detector()
     assert changed is not None
-    before = load_file(trained / "detector.safetensors")
+    before = load_file(discovered / "detector.safetensors")
     parts = {key.split(".")[0] for key in before if not torch.equal(before[key], changed[key])}
     assert moved <= parts
     if name == "roi":
@@ -306,9 +300,10 @@ def test_annotations_of_an_unlabelled_file_are_never_read(
     ids = {image["id"] for image in images}
     labelled["annotations"] = [a for a in labelled["annotations"] if a["image_id"] in ids]
     assert labelled["annotations"]
-    path = world / "labelled_pool.json"
+    path = tmp_path / "labelled_pool.json"
     path.write_text(json.dumps(labelled))
-    run_rncdl("discover", "--run", discovered, "--unlabelled", path, "--name", "from_labelled")
+    pool = ["--unlabelled", path, "--unlabelled-images", world]
+    run_rncdl("discover", "--run", discovered, *pool, "--name", "from_labelled")
     assert_same(heads(discovered, "from_labelled"), heads(discovered))
 
 

@@ -30,9 +30,10 @@ def test_the_detector_as_trained_can_be_measured_after_a_discovery(evaluated: Pa
     assert {entry["system"] for entry in report["ap"]} == {"trained"}
 
 
-def test_a_discovery_gets_every_table_of_the_paper(world: Path, discovered: Path):
-    run_rncdl("evaluate", world / "val.json", "--run", discovered, "--name", "main")
-    folder = RunFolder(discovered).evaluation("val", "main")
+def test_a_discovery_gets_every_table_of_the_paper(world: Path, discovered: Path, tmp_path: Path):
+    run = shutil.copytree(discovered, tmp_path / "run")
+    run_rncdl("evaluate", world / "val.json", "--run", run, "--name", "main")
+    folder = RunFolder(run).evaluation("val", "main")
     report = json.loads(folder.report_json.read_text())
     readings = {
         (entry["system"], entry["protocol"], entry["cut"], entry["iou_type"])
@@ -57,12 +58,12 @@ def test_a_discovery_gets_every_table_of_the_paper(world: Path, discovered: Path
     assert "mAPr" in folder.report_md.read_text()
 
 
-def test_saved_predictions_can_be_evaluated_without_a_model(world: Path, discovered: Path):
-    folder = RunFolder(discovered).evaluation("val", "main")
-    if not folder.report_json.is_file():
-        run_rncdl("evaluate", world / "val.json", "--run", discovered, "--name", "main")
-    predictions = folder.predictions("head0_fixed")
-    known = ",".join(RunFolder(discovered).split().known)
+def test_saved_predictions_can_be_evaluated_without_a_model(
+    world: Path, evaluated: Path, tmp_path: Path
+):
+    folder = RunFolder(evaluated).evaluation("val", "main")
+    predictions = Path(shutil.copy(folder.predictions("head0_fixed"), tmp_path))
+    known = ",".join(RunFolder(evaluated).split().known)
     said = run_rncdl(
         "--processes", 2, "evaluate", world / "val.json", "--predictions", predictions,
         "--known", known, "predict.max_detections=20",
@@ -112,20 +113,21 @@ def test_shuffled_novel_labels_change_no_training_artefact(world: Path, tmp_path
     for annotation in val["annotations"]:
         if annotation["category_id"] in novel:
             annotation["category_id"] = int(rng.choice(novel))
-    shuffled = world / "val_shuffled.json"
+    shuffled = tmp_path / "val.json"
     shuffled.write_text(json.dumps(val))
     artefacts = []
-    for name, file in (("true", "val.json"), ("shuffled", shuffled.name)):
+    for name, file in (("true", world / "val.json"), ("shuffled", shuffled)):
         run = tmp_path / name
         run_rncdl(
             *("train", "--run", run, "--labelled", world / "labelled.json"),
-            *("--val", world / file, *SETTINGS, "train.steps=4", "train.evaluate_every=2"),
+            *("--val", file, "--val-images", world),
+            *(*SETTINGS, "train.steps=4", "train.evaluate_every=2"),
         )
         run_rncdl(
             *("discover", "--run", run, "--unlabelled", world / "unlabelled.json"),
             "discover.steps=4",
         )
-        run_rncdl("evaluate", world / file, "--run", run)
+        run_rncdl("evaluate", file, "--images", world, "--run", run)
         artefacts.append(
             {
                 path.relative_to(run): path.read_bytes()

@@ -4,13 +4,12 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from rncdl.discovery.bank import MISSING, Bank
-from tests.pipeline.tiny import command, environment
+from tests.pipeline.tiny import HANGS_S, command, environment, wait_until
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -34,13 +33,10 @@ def test_a_stop_while_the_bank_is_filled_keeps_what_is_in_it(
         exists = Bank.exists(run / "bank")
         return int((Bank(run / "bank").counts() != MISSING).sum()) if exists else 0
 
-    deadline = time.monotonic() + 120
-    while not (filled := num_filled()):
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.05)
+    wait_until(lambda: num_filled() > 0, process)
+    filled = num_filled()
     os.killpg(process.pid, signal.SIGTERM)
-    said, _ = process.communicate(timeout=120)
+    said, _ = process.communicate(timeout=HANGS_S)
     assert process.returncode == 128 + signal.SIGTERM, said
     assert said.splitlines()[-1] == "Stopped."
     assert said.count("Stopped") == 1

@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,16 @@ from rncdl.run_folder import RunFolder
 from rncdl.training.checkpoints import list_checkpoints, load_checkpoint
 from rncdl.training.journal import read_journal
 from rncdl.training.processes import join_processes
-from tests.pipeline.tiny import SETTINGS, command, environment, run_rncdl, run_torchrun
+from tests.pipeline.tiny import (
+    HANGS_S,
+    SETTINGS,
+    command,
+    environment,
+    run_killed,
+    run_rncdl,
+    run_torchrun,
+    wait_until,
+)
 
 
 def begin(world: Path, run: Path, *overrides: str) -> list[object]:
@@ -49,14 +57,10 @@ def stop_after_checkpoint(run: Path, words: list[object], how: signal.Signals) -
         text=True,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 120
-    while not list_checkpoints(run / "train" / "checkpoints"):
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.02)
+    wait_until(lambda: bool(list_checkpoints(run / "train" / "checkpoints")), process)
     process.send_signal(how)
     os.killpg(process.pid, how)  # as `timeout` does: to the process, and to its group
-    said, _ = process.communicate(timeout=120)
+    said, _ = process.communicate(timeout=HANGS_S)
     return process.returncode, said
 
 
@@ -93,8 +97,7 @@ def test_the_detector_sees_colours_as_distorted_as_told(world: Path):
 
 def test_a_killed_run_resumes_bit_for_bit(world: Path, trained: Path, tmp_path: Path):
     run = tmp_path / "killed"
-    code, _ = stop_after_checkpoint(run, begin(world, run), signal.SIGKILL)
-    assert code == -signal.SIGKILL
+    run_killed(*begin(world, run), after="rncdl.training.saving.save_checkpoint")
     assert not (run / "detector.safetensors").exists()
 
     run_rncdl("train", "--run", run, "--resume")
@@ -179,10 +182,11 @@ def test_boxes_without_masks_build_no_mask_head(world: Path, tmp_path: Path):
     labelled = json.loads((world / "labelled.json").read_text())
     for annotation in labelled["annotations"]:
         del annotation["segmentation"]
-    path = world / "boxes_only.json"
+    path = tmp_path / "boxes_only.json"
     path.write_text(json.dumps(labelled))
     run = tmp_path / "boxes"
-    run_rncdl("train", "--run", run, "--labelled", path, *SETTINGS, "train.steps=2")
+    words = ["train", "--run", run, "--labelled", path, "--images", world]
+    run_rncdl(*words, *SETTINGS, "train.steps=2")
     assert not [key for key in weights(run) if key.startswith("mask_head")]
 
 
@@ -191,9 +195,9 @@ def test_a_missing_image_is_an_error_or_skipped_and_recorded(world: Path, tmp_pa
     annotated = {annotation["image_id"] for annotation in labelled["annotations"]}
     lost = next(image for image in labelled["images"] if image["id"] in annotated)
     lost["file_name"] = "images/not_there.png"
-    path = world / "one_lost.json"
+    path = tmp_path / "one_lost.json"
     path.write_text(json.dumps(labelled))
-    words = ["train", "--labelled", path, *SETTINGS, "train.steps=4"]
+    words = ["train", "--labelled", path, "--images", world, *SETTINGS, "train.steps=4"]
     said = run_rncdl(*words, "--run", tmp_path / "strict", code=2)
     assert "not_there.png" in said
     assert "Traceback" not in said

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rncdl.training.journal import read_journal
-from tests.pipeline.tiny import SETTINGS, environment
+from tests.pipeline.tiny import HANGS_S, SETTINGS, environment
 
 SCRIPT = Path(__file__).with_name("all_stages.py")
 LAUNCH = (
@@ -53,7 +53,7 @@ def test_two_machines_do_what_two_processes_of_one_do(world: Path, tmp_path: Pat
     words = [world, tmp_path / "apart", *SETTINGS]
     place = free_place()
     machines = [start(tmp_path / name, "-c", LAUNCH, 1, 2, place, *words) for name in "ab"]
-    said = [machine.communicate(timeout=300)[0] for machine in machines]
+    said = [machine.communicate(timeout=HANGS_S)[0] for machine in machines]
     assert [machine.returncode for machine in machines] == [0, 0], said
     # The first process talks, on its machine; the other machine says where to look.
     assert sorted("Heads:" in text for text in said) == [False, True]
@@ -61,7 +61,7 @@ def test_two_machines_do_what_two_processes_of_one_do(world: Path, tmp_path: Pat
 
     words[1] = tmp_path / "together"
     together = start(tmp_path / "c", "-c", LAUNCH, 2, 1, "", *words)
-    text, _ = together.communicate(timeout=300)
+    text, _ = together.communicate(timeout=HANGS_S)
     assert together.returncode == 0, text
     assert numbers_of(tmp_path / "apart") == numbers_of(tmp_path / "together")
 
@@ -75,7 +75,7 @@ def test_a_failure_on_one_machine_ends_the_job_on_both_with_its_message(
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "labelled.json").write_bytes((world / "labelled.json").read_bytes())
     machines = [start(tmp_path / name, *words) for name in "ab"]
-    said = [machine.communicate(timeout=120)[0] for machine in machines]
+    said = [machine.communicate(timeout=HANGS_S)[0] for machine in machines]
     assert [machine.returncode for machine in machines] == [2, 2], said
     assert [text.count("labelled.json: ") for text in said] == [1, 1], said
     assert "Traceback" not in "".join(said)

@@ -1,11 +1,24 @@
 """A world and a network so small that the whole pipeline runs in seconds."""
 
+import io
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from rncdl.__main__ import main
+from rncdl.training.interruption import stop_request
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+HANGS_S = 900
+"""A process that has not ended by then never will, however busy the machine is."""
 
 WORLD = [
     *("--classes", "6", "--known", "3", "--size", "64"),
@@ -57,8 +70,8 @@ SETTINGS = [
 
 
 def environment() -> dict[str, str]:
-    """One thread per process: tests share the machine, and sums must not depend on its cores."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
+    """Of a process that a test starts; as many threads as here, for sums depend on it."""
+    return {**os.environ, "PYTHONPATH": str(REPOSITORY)}
 
 
 _TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
@@ -74,8 +87,38 @@ def command(*words: object, processes: int = 1) -> list[str]:
 
 
 def run_rncdl(*words: object, processes: int = 1, code: int = 0) -> str:
-    """What the command says on the screen; it must end with `code`."""
-    return _run(command(*words, processes=processes), code=code)
+    """What the command says on the screen; it must end with `code`.
+
+    One process's work is done in this one, which has loaded torch already.
+    """
+    if processes > 1 or not {"--processes", "-p", "--nodes"}.isdisjoint(words):
+        return _run(command(*words, processes=processes), code=code)
+    said = io.StringIO()
+    with (
+        patch.object(sys, "argv", ["rncdl", *map(str, words)]),
+        redirect_stdout(said),
+        redirect_stderr(said),
+        stop_request(),  # puts the signals' handlers back, which the command sets for its process
+        pytest.raises(SystemExit) as left,
+    ):
+        main()
+    assert left.value.code == code, said.getvalue()
+    return said.getvalue()
+
+
+def run_killed(*words: object, after: str, times: int = 1) -> None:
+    """Run the command in a process that is killed when the function `after` has returned."""
+    script = Path(__file__).with_name("killed.py")
+    _run([sys.executable, str(script), after, str(times), *map(str, words)], code=-signal.SIGKILL)
+
+
+def wait_until(is_so: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Return when it is so; an error if the process, which is to bring it about, ends before."""
+    give_up = time.monotonic() + HANGS_S
+    while not is_so():
+        assert process.poll() is None or is_so(), process.communicate()[0]
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
 
 
 def run_torchrun(*words: object) -> str:
@@ -85,7 +128,7 @@ def run_torchrun(*words: object) -> str:
 
 def _run(words: list[str], *, code: int) -> str:
     done = subprocess.run(
-        words, capture_output=True, text=True, env=environment(), timeout=300, check=False
+        words, capture_output=True, text=True, env=environment(), timeout=HANGS_S, check=False
     )
     said = done.stdout + done.stderr
     assert done.returncode == code, said

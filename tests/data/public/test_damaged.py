@@ -89,7 +89,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(damaged=damaged_files())
 def test_damaged_files_are_named_or_mended(root: Path, damaged: tuple[str, bytes]):
     name, text = damaged
