@@ -15,8 +15,9 @@ install: .venv/installed
 demo: install
 	$(BIN)/rncdl demo
 
+# A worker takes about a GB, and beyond 16 of them the slowest tests decide.
 test: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 16 --dist worksteal
 
 check: install
 	$(BIN)/ruff check .
