@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from rncdl.training.interruption import STOP_SIGNALS
 from tests.browser import start_chromium
 
 if TYPE_CHECKING:
@@ -31,6 +33,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SEED",
         help="run the modules, and the tests of each, in an order drawn by this seed",
     )
+
+
+def pytest_configure() -> None:
+    """Heed the signals that tests send: `nohup` and jobs in the background have some ignored."""
+    for number in STOP_SIGNALS:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            is_ctrl_c = number == signal.SIGINT
+            signal.signal(number, signal.default_int_handler if is_ctrl_c else signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
