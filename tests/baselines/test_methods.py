@@ -39,12 +39,17 @@ def scores_of_colours(classifier: RegionClassifier, material: Material) -> Tenso
     return torch.stack(rows)
 
 
-def outputs_of_colours(scores: Tensor) -> list[set[int]]:
-    """The outputs that the regions of each colour go to, of scores (4, 8, C)."""
-    assert scores.isfinite().all()
-    assert (scores >= 0).all()
-    assert (scores.sum(2) <= 1 + 1e-5).all()
-    return [set(of_colour.tolist()) for of_colour in scores.argmax(2)]
+def outputs_from_starts(name: str, material: Material, *, num_starts: int) -> list[list[set[int]]]:
+    """By seed, the outputs that the regions of each colour go to."""
+    found = []
+    for seed in range(num_starts):
+        scores = scores_of_colours(METHODS[name](replace(material, seed=seed)), material)
+        assert scores.shape == (4, 8, 2 + material.num_clusters)
+        assert scores.isfinite().all()
+        assert (scores >= 0).all()
+        assert (scores.sum(2) <= 1 + 1e-5).all()
+        found.append([set(of_colour.tolist()) for of_colour in scores.argmax(2)])
+    return found
 
 
 def are_apart(outputs: list[set[int]]) -> bool:
@@ -52,20 +57,24 @@ def are_apart(outputs: list[set[int]]) -> bool:
     return sum(map(len, outputs)) == len(set().union(*outputs))
 
 
+def keep_their_places(outputs: list[set[int]]) -> bool:
+    """Whether the known classes, which come first, have the outputs that come first."""
+    return outputs[:2] == [{0}, {1}]
+
+
 @pytest.mark.parametrize(("name", "features"), CASES)
 def test_colours_get_outputs_of_their_own(
     name: str, features: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    """From three of four starts at least; UNO fails about once in fifty."""
     monkeypatch.setattr(methods, "CropEncoder", ColourEncoder)
     num_clusters = 4 if name in SPLITTING else 2
-    overrides = (f"baselines.features={features}",)
+    overrides = (f"baselines.features={features}", "baselines.steps=40")
     material = easy_material(tmp_path, num_clusters=num_clusters, overrides=overrides)
-    scores = scores_of_colours(METHODS[name](material), material)
-    assert scores.shape == (4, 8, 2 + num_clusters)
-    outputs = outputs_of_colours(scores)
-    assert are_apart(outputs), outputs
+    found = outputs_from_starts(name, material, num_starts=4)
+    assert sum(map(are_apart, found)) >= 3, found
     if name not in SPLITTING:
-        assert outputs[:2] == [{0}, {1}]  # known classes come first and keep their places
+        assert sum(map(keep_their_places, found)) >= 3, found
 
 
 def test_orca_seldom_merges_colours(tmp_path: Path):
@@ -75,12 +84,9 @@ def test_orca_seldom_merges_colours(tmp_path: Path):
     """
     overrides = ("baselines.features=bank", "baselines.steps=100")
     material = easy_material(tmp_path, num_clusters=8, overrides=overrides)
-    found = [
-        outputs_of_colours(scores_of_colours(METHODS["orca"](started), material))
-        for started in (replace(material, seed=seed) for seed in range(8))
-    ]
-    assert sum(map(are_apart, found)) > len(found) / 2, found
-    assert sum(outputs[:2] == [{0}, {1}] for outputs in found) > len(found) / 2, found
+    found = outputs_from_starts("orca", material, num_starts=8)
+    assert sum(map(are_apart, found)) > 4, found
+    assert sum(map(keep_their_places, found)) > 4, found
 
 
 def quick_material(folder: Path) -> Material:

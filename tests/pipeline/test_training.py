@@ -161,11 +161,6 @@ def test_two_processes_end_with_the_same_weights_and_share_the_batch(world: Path
     assert said.count("same") == 2
 
 
-def test_an_uneven_batch_is_refused_before_training(world: Path, tmp_path: Path):
-    words = begin(world, tmp_path / "odd", "train.batch_size=5")
-    assert "train.batch_size = 5" in run_rncdl(*words, processes=2, code=1)
-
-
 def test_accumulated_parts_make_one_step(world: Path, tmp_path: Path):
     """As many steps and log lines as without; the loss is the whole batch's, not a part's sum."""
     losses = []

@@ -1,14 +1,14 @@
 """A world and a network so small that the whole pipeline runs in seconds."""
 
-import io
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from tempfile import TemporaryFile
 from unittest.mock import patch
 
 import pytest
@@ -74,36 +74,51 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(REPOSITORY)}
 
 
-_TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
-
-
-def command(*words: object, processes: int = 1) -> list[str]:
-    """The `rncdl` command line, under torchrun for several processes."""
-    launcher: tuple[str, ...] = (sys.executable, "-m", "rncdl")
-    if processes > 1:
-        launcher = (*_TORCHRUN, str(processes), "-m", "rncdl")
-    # torchrun would take --run for an abbreviation of its own --run-path.
-    return [*launcher, *("-R" if word == "--run" else str(word) for word in words)]
+def command(*words: object) -> list[str]:
+    """The `rncdl` command line, for a process of its own."""
+    return [sys.executable, "-m", "rncdl", *map(str, words)]
 
 
 def run_rncdl(*words: object, processes: int = 1, code: int = 0) -> str:
     """What the command says on the screen; it must end with `code`.
 
-    One process's work is done in this one, which has loaded torch already.
+    It runs in this process, which has loaded torch already, and starts others if it is to.
     """
-    if processes > 1 or not {"--processes", "-p", "--nodes"}.isdisjoint(words):
-        return _run(command(*words, processes=processes), code=code)
-    said = io.StringIO()
+    if processes > 1:
+        words = ("--processes", processes, *words)
     with (
         patch.object(sys, "argv", ["rncdl", *map(str, words)]),
-        redirect_stdout(said),
-        redirect_stderr(said),
+        patch.dict(os.environ, environment()),
         stop_request(),  # puts the signals' handlers back, which the command sets for its process
+        _screen() as screen,
         pytest.raises(SystemExit) as left,
     ):
         main()
-    assert left.value.code == code, said.getvalue()
-    return said.getvalue()
+    assert left.value.code == code, screen.said
+    return screen.said
+
+
+class _Screen:
+    said = ""
+
+
+@contextmanager
+def _screen() -> Iterator[_Screen]:
+    """Notes what this process says, and what those say that it starts."""
+    screen, outputs = _Screen(), (1, 2)
+    with TemporaryFile("w+") as file:
+        before = [os.dup(output) for output in outputs]
+        for output in outputs:
+            os.dup2(file.fileno(), output)
+        try:
+            with redirect_stdout(file), redirect_stderr(file):
+                yield screen
+        finally:
+            for output, copy in zip(outputs, before, strict=True):
+                os.dup2(copy, output)
+                os.close(copy)
+            file.seek(0)
+            screen.said = file.read()
 
 
 def run_killed(*words: object, after: str, times: int = 1) -> None:
@@ -123,7 +138,8 @@ def wait_until(is_so: Callable[[], bool], process: subprocess.Popen[str]) -> Non
 
 def run_torchrun(*words: object) -> str:
     """What a script says that torchrun runs in two processes; it must end well."""
-    return _run([*_TORCHRUN, "2", *map(str, words)], code=0)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    return _run([*launcher, *map(str, words)], code=0)
 
 
 def _run(words: list[str], *, code: int) -> str:
