@@ -62,11 +62,6 @@ def test_processes_are_started_by_an_option(world: Path, tmp_path: Path):
     assert (tmp_path / "run" / "detector.safetensors").is_file()
 
 
-@pytest.mark.parametrize("words", [["report", "--run", "nowhere"], ["prepare", "shapes", "here"]])
-def test_what_is_one_processs_work_is_refused(words: list[str]):
-    assert "is not shared" in run_rncdl("--processes", 2, *words, code=2)
-
-
 def test_a_mistake_is_told_once_and_the_exit_code_kept(world: Path, tmp_path: Path):
     words = ["train", "--run", tmp_path / "odd", "--labelled", world / "labelled.json", *SETTINGS]
     said = run_rncdl("--processes", 2, *words, "train.batch_size=5", code=2)
