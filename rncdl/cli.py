@@ -105,17 +105,19 @@ ProcessesOption = Annotated[
     typer.Option(
         "--processes",
         "-p",
+        metavar="N",
         min=1,
-        help="Share the work among so many processes on this machine (on each, with --nodes): one "
-        "for each GPU, or for each core of a small CPU.",
+        help="Share the work among N processes on this machine (with --nodes: on each machine): "
+        "one for each GPU, or for each core of a small CPU.",
     ),
 ]
 NodesOption = Annotated[
     int | None,
     typer.Option(
+        metavar="N",
         min=1,
-        help="Share the work among so many machines: give the same command on each of them. They "
-        "need the run folder on a disk that all see, and --rendezvous.",
+        help="Share the work among N machines: give the same command on each of them. They need "
+        "the run folder on a disk that all see, and --rendezvous.",
     ),
 ]
 RendezvousOption = Annotated[
@@ -129,7 +131,7 @@ RendezvousOption = Annotated[
 
 @dataclass(frozen=True)
 class _Sharing:
-    """Among how many processes and machines the work is shared; None: as was not said."""
+    """Among how many processes and machines the work is shared; None: not said."""
 
     processes: int | None = None
     nodes: int | None = None

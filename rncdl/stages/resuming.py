@@ -27,7 +27,7 @@ FIXED_IN_DISCOVERY = frozenset(
         *("discover.heads", "discover.classifier", "discover.projection"),
         *("discover.hidden_width", "discover.projection_width"),
         *("discover.memory_batches", "discover.batch_images", "discover.regions_per_image"),
-        *("discover.renew_memory", "discover.pseudo_labels"),
+        "discover.pseudo_labels",
         *("discover.momentum", "discover.weight_decay", "discover.frozen", "discover.single_phase"),
         *("discover.views", "discover.augmentation", "discover.region_nms"),
         *("discover.matched_regions_per_image", "predict.proposals_before_nms", "train.precision"),

@@ -24,11 +24,11 @@ from torch.distributed.elastic.multiprocessing import (
     Std,
     SubprocessContext,
 )
-from torch.distributed.elastic.rendezvous import RendezvousError, RendezvousParameters
-from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
+from torch.distributed.elastic.rendezvous import RendezvousError
 
 from rncdl.errors import UserError
 from rncdl.training.interruption import Interrupted, StopRequest, stop_request
+from rncdl.training.meeting import JOIN_S, open_meeting
 
 _POLL_S = 0.1
 _GRACE_S = 2.0
@@ -37,8 +37,6 @@ _STOP_GRACE_S = 30.0
 """What they have once one has left because all were asked to."""
 _FAREWELL_S = 10.0
 """How long a machine where the job has failed stays to be heard by the others."""
-_JOIN_S = 900
-"""How long machines wait for one another."""
 _SHOWN_LINES = 60
 _ENDING, _LEFT = "rncdl/ending", "rncdl/left"
 
@@ -50,33 +48,18 @@ class Ending(NamedTuple):
     text: str = ""
 
 
-def launch(
-    command: Sequence[str], *, processes: int, nodes: int = 1, rendezvous: str = "127.0.0.1:0"
-) -> int:
-    """Run `command` in so many processes on each of `nodes` machines; returns the exit code.
+def launch(command: Sequence[str], *, processes: int, nodes: int, rendezvous: str) -> int:
+    """Run `command` in this many processes on each of `nodes` machines; returns the exit code.
 
-    0, or that of the process that failed: 128 plus the signal where one ended it. The first
-    process of all talks; what another one says is shown only where it is the one that failed.
+    0, or that of the process that failed: 128 plus the signal where one ended it. Rank 0 talks;
+    what another process says is shown only where it is the one that failed.
     """
-    # What torch tells of its launching is of no use to who asked for a training.
+    # Torch's account of launching, tracebacks included, is of no use to our users.
     logging.getLogger("torch.distributed.elastic").addHandler(logging.NullHandler())
     logging.getLogger("torch.distributed.elastic").propagate = False
-    # On this machine alone, no name has to be resolved.
-    address = "127.0.0.1" if rendezvous.startswith("127.0.0.1:") else None
     with TemporaryDirectory(prefix="rncdl_") as logs, ExitStack() as closing:
         try:
-            meeting = get_rendezvous_handler(
-                RendezvousParameters(
-                    "c10d",
-                    rendezvous,
-                    run_id="rncdl",
-                    min_nodes=nodes,
-                    max_nodes=nodes,
-                    local_addr=address,
-                    join_timeout=_JOIN_S,
-                    read_timeout=_JOIN_S,
-                )
-            )
+            meeting, address = open_meeting(rendezvous, nodes=nodes)
             closing.callback(meeting.shutdown)
             spec = WorkerSpec(
                 role="rncdl",
@@ -90,19 +73,18 @@ def launch(
                 local_addr=address,
             )
             ending = _Agent(spec, _OnlyTheFirstTalks(logs, redirects=Std.ALL)).run_to_the_end()
-        except (RendezvousError, ValueError) as error:
+        except RendezvousError as error:
             raise UserError(
-                f"--rendezvous {rendezvous}: the {nodes} machines did not meet there, or it is "
-                f"gone ({error}). Start the same command on each machine within {_JOIN_S // 60} "
-                "minutes; the host must be one of them, under a name that the others reach, and "
-                "the port free."
+                f"--rendezvous {rendezvous}: {nodes} machines did not meet there within "
+                f"{JOIN_S // 60} minutes, or it is gone ({error}). Give the same command on each, "
+                "with a port that nothing else uses."
             ) from error
     sys.stderr.write(ending.text)
     return ending.code
 
 
 class _OnlyTheFirstTalks(DefaultLogsSpecs):
-    """The first process of all has the screen; the others write to files."""
+    """The process of rank 0 has the screen; the others write to files."""
 
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
         places = super().reify(envs)
@@ -146,7 +128,7 @@ class _Agent(LocalElasticAgent):
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         # From here on a signal is for the processes; before, it ended the wait for machines.
         self._stop = self._handlers.enter_context(stop_request())
-        os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"  # torch has the rest of them
+        os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"  # the others are ours
         started: dict[int, Any] = super()._start_workers(worker_group)
         ranks = [worker.global_rank for worker in worker_group.workers]
         if 0 not in ranks:
@@ -171,7 +153,13 @@ class _Agent(LocalElasticAgent):
 
     def _exit_barrier(self) -> None:
         """Stay as long as other machines work: they may have met at this one."""
-        self._wait_for_machines(lambda: self._hears_of_an_end() or bool(self._stop))
+
+        def is_enough() -> bool:
+            if self._stop:
+                raise Interrupted("Stopped.", self._stop.exit_code)
+            return self._hears_of_an_end()
+
+        self._wait_for_machines(is_enough)
 
     def _processes(self) -> list[Popen[bytes]]:
         if not isinstance(self._pcontext, SubprocessContext):
@@ -195,7 +183,7 @@ class _Agent(LocalElasticAgent):
         failures = result.failures if result is not None else {}
         of_themselves = [rank for rank, one in failures.items() if one.pid not in self._killed]
         if not of_themselves:
-            return self._elsewhere or Ending(self._stop.exit_code)
+            return self._elsewhere or Ending(0)
         rank = min(of_themselves)
         failure = failures[rank]
         text = self._said_by(failure.local_rank)

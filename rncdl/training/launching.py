@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 
 _COMMAND = (sys.executable, "-m", "rncdl")
+_HERE = "127.0.0.1:0"
 
 
 def is_one_of_many() -> bool:
@@ -24,17 +25,17 @@ def run_in_processes(
 ) -> int:
     """Run `rncdl arguments` in `count` processes that share the work, and wait for them.
 
-    nodes, rendezvous: so many machines do the same, and meet at host:port of one of them. Returns
-    the exit code, as `launch` does.
+    nodes, rendezvous: how many machines do the same, and HOST:PORT of one of them, where they
+    meet. Returns the exit code, as `launch` does.
     """
-    from rncdl.training.agent import launch  # loads torch, as above
-
     # The cores are shared out evenly.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _num_cores() // count)))
+    # Torch's sockets warn of every name that has no address of one of two kinds.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    from rncdl.training.agent import launch  # loads torch, as above
+
     command = [*map(str, _COMMAND), *arguments]
-    if rendezvous is None:
-        return launch(command, processes=count)
-    return launch(command, processes=count, nodes=nodes, rendezvous=rendezvous)
+    return launch(command, processes=count, nodes=nodes, rendezvous=rendezvous or _HERE)
 
 
 def _num_cores() -> int:

@@ -50,7 +50,8 @@ def numbers_of(run: Path) -> list[Any]:
 
 
 def test_two_machines_do_what_two_processes_of_one_do(world: Path, tmp_path: Path):
-    words = [world, tmp_path / "apart", *SETTINGS]
+    settings = [*SETTINGS, "train.steps=4", "discover.steps=4", "discover.views=2"]
+    words = [world, tmp_path / "apart", *settings]
     place = free_place()
     machines = [start(tmp_path / name, "-c", LAUNCH, 1, 2, place, *words) for name in "ab"]
     said = [machine.communicate(timeout=HANGS_S)[0] for machine in machines]

@@ -55,7 +55,7 @@ def test_a_discovery_checkpoint_brings_its_heads(
     detector = load_detector(run, run.settings(), run.split())
     heads = load_heads(run, detector, "main").eval()
     with torch.no_grad():
-        (logits,) = heads.logits(expected["box_features"])
+        (logits,) = heads(expected["box_features"])
     wanted = expected["discovery_logits_known_then_novel"]
     assert logits.shape == (10, 140)
     assert (logits - wanted).abs().max() <= 1e-3 * wanted.abs().max()
