@@ -192,7 +192,7 @@ def take_supervised_step(detector: Detector, pool: Pool, settings: Settings) -> 
     before = {name: value.clone() for name, value in detector.named_parameters()}
     detector.train()
     optimizer = make_sgd(detector, momentum=0.9, weight_decay=settings.train.weight_decay)
-    set_rate(optimizer, settings.train.rate)
+    set_rate(optimizer, 1e-3)  # as in a warm-up: at the peak one step may throw the network off
     with join_processes("cpu") as processes:
         loader = open_training_loader(
             pool.labels, with_masks=True, settings=settings, processes=processes, first_step=0

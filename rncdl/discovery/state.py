@@ -19,6 +19,8 @@ from rncdl.training.optimizer import make_sgd
 from rncdl.training.processes import Processes, choose_precision
 from rncdl.training.progress import ProgressLine
 
+_MOST_EMPTY = 100
+"""Batches without a region, one after the other, after which no more are waited for."""
 _FIRST_ROUNDS = 100
 """Of each constrained clustering on a GPU, until the first figures tell how many it takes."""
 
@@ -126,8 +128,16 @@ def fill_memories(
             "fill memory", memory.capacity, unit="regions", shown=processes.is_main
         ) as progress,
     ):
+        num_empty = 0
         while not memory.is_full:
-            state.remember(next(batches))
+            batch = next(batches)
+            num_empty = 0 if len(batch.views[0]) else num_empty + 1
+            if num_empty == _MOST_EMPTY:
+                raise UserError(
+                    f"The detector finds no region in {_MOST_EMPTY} batches in a row, so there is "
+                    "nothing to discover: has it been trained, and did its loss stay finite?"
+                )
+            state.remember(batch)
             progress.advance_to(len(memory))
 
 
