@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from rncdl.baselines.centroids import fit_centroids
-from rncdl.config import Settings, resolve_settings
+from rncdl.config import Settings, change, resolve_settings
 from rncdl.data.records import AnnotationSet, ImageRecord
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.feeding import BankFeed
@@ -108,9 +108,7 @@ def main() -> None:
         rows.setdefault("k-means", []).append(accuracies(centroids, features, truth, novel))
     for order in options.orders.split(","):
         for seed in seeds:
-            changed = resolve_settings(
-                base=settings, overrides=[f"discover.order={order}", f"seed={seed}"]
-            )
+            changed = change(settings, seed=seed, discover={"order": order})
             began = time.perf_counter()
             found = accuracies(discover(run, changed), features, truth, novel)
             rows.setdefault(order, []).append(found)

@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from rncdl.classes import cluster_name
-from rncdl.config import Settings, resolve_settings
+from rncdl.config import Settings, change
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.heads import DiscoveryHeads
@@ -60,7 +60,7 @@ def main() -> None:
 def make_pictures(demo: Path, out: Path, *, name: str = "main") -> list[Path]:
     """The files that were written."""
     run = RunFolder(demo / "run")
-    settings = resolve_settings(base=run.discovery(name).settings(), overrides=["data.workers=0"])
+    settings = change(run.discovery(name).settings(), data={"workers": 0})
     detector = load_detector(run, settings, run.split(), discovery=name)
     heads = load_heads(run, detector, name).eval()
     folder = run.evaluation("val", name)

@@ -347,6 +347,7 @@ def train(
     On several machines, the same on each: ... --processes 4 --nodes 2 --rendezvous HOST:29400
     (or torchrun ... -m rncdl train -R DIR ...; it would take --run for an option of its own).
     """
+    from rncdl.config import resolve_settings
     from rncdl.stages.train import begin_training, resume_training
 
     if resume:
@@ -362,8 +363,7 @@ def train(
             val=val,
             val_images=val_images,
             start_from=start_from,
-            preset=preset,
-            overrides=overrides or [],
+            settings=resolve_settings(preset, overrides or []),
         )
 
 

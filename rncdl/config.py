@@ -310,6 +310,16 @@ def resolve_settings(
     return _validate(values)
 
 
+def change(settings: Settings, **changes: Any) -> Settings:
+    """The settings with these in place of theirs: `change(settings, seed=3, predict={"nms": 0.4})`.
+
+    A group keeps what is not named.
+    """
+    values = settings.model_dump()
+    _merge(values, changes, source="a change")
+    return _validate(values)
+
+
 def load_settings(path: Path) -> Settings:
     """Settings saved by `save_settings`."""
     return resolve_settings(path)

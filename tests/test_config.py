@@ -3,7 +3,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rncdl.config import Settings, dump_settings, load_settings, preset_names, resolve_settings
+from rncdl.config import (
+    Settings,
+    change,
+    dump_settings,
+    load_settings,
+    preset_names,
+    resolve_settings,
+    setting_changes,
+)
 from rncdl.errors import UserError
 
 
@@ -39,6 +47,33 @@ def test_overrides_win_over_the_preset_and_the_preset_over_the_defaults(tmp_path
 def test_bad_overrides_name_the_setting_and_the_fix(override, message):
     with pytest.raises(UserError, match=message.replace("[", r"\[")):
         resolve_settings(overrides=[override])
+
+
+def test_a_change_keeps_the_rest():
+    before = resolve_settings("shapes")
+    after = change(before, seed=5, predict={"min_score": 0.25}, discover={"heads": [3, 4]})
+    assert setting_changes(before, after) == {
+        "seed": (0, 5),
+        "predict.min_score": (1e-4, 0.25),
+        "discover.heads": ([20], [3, 4]),
+    }
+    assert after.discover.heads == (3, 4)
+    assert change(before) == before == resolve_settings("shapes")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sed": 1}, "Did you mean 'seed'"),
+        ({"train": {"batch_sise": 8}}, "Did you mean 'train.batch_size'"),
+        ({"train": {"batch_size": 0}}, "train.batch_size = 0"),
+        ({"train": 8}, "is a group"),
+        ({"seed": "many"}, "seed = 'many'"),
+    ],
+)
+def test_a_bad_change_is_refused_like_a_bad_override(changes, message):
+    with pytest.raises(UserError, match=message):
+        change(Settings(), **changes)
 
 
 def test_an_unknown_preset_lists_the_known_ones():

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from rncdl.baselines.ablations import AblationRow, AblationTable, ablation_tables
 from rncdl.baselines.published import RNCDL_KEY, SOURCE
-from rncdl.config import DiscoverSettings, Settings, resolve_settings
+from rncdl.config import DiscoverSettings, Settings, change
 from rncdl.discovery.bank import Bank
 from rncdl.evaluation.comparison import Comparison, Line
 from rncdl.run_folder import RunFolder
@@ -81,13 +81,11 @@ def _tables_of(
 
 
 def _with_one_head(settings: Settings) -> Settings:
-    return resolve_settings(
-        base=settings, overrides=[f"discover.heads=[{settings.discover.heads[0]}]"]
-    )
+    return change(settings, discover={"heads": settings.discover.heads[:1]})
 
 
 def _settings_of(base: Settings, row: AblationRow) -> Settings:
-    return resolve_settings(base=base, overrides=row.overrides)
+    return change(base, discover=row.changes)
 
 
 def settings_key(base: Settings, row: AblationRow) -> str:
@@ -107,7 +105,7 @@ def _trainer(
     ground: Ground, key: str, settings: Settings, *, most_regions: int
 ) -> Callable[[int], Trained]:
     def train(seed: int) -> Trained:
-        seeded = resolve_settings(base=settings, overrides=[f"seed={seed}"])
+        seeded = change(settings, seed=seed)
         online = needs_online(settings.discover)
         bank = None if online else _bank_for(ground, settings, most_regions)
         return train_discovery(ground, key, seeded, bank=bank)
@@ -125,8 +123,8 @@ def _bank_for(ground: Ground, settings: Settings, most_regions: int) -> Bank:
     if wanted.region_nms == own.region_nms:
         if wanted.regions_per_image <= own.regions_per_image:
             return ground.bank()
-        return ground.bank(
-            f"regions_{most_regions}", overrides=[f"discover.regions_per_image={most_regions}"]
-        )
+        more = change(ground.settings, discover={"regions_per_image": most_regions})
+        return ground.bank(f"regions_{most_regions}", settings=more)
     nms = "null" if wanted.region_nms is None else str(wanted.region_nms)
-    return ground.bank(f"nms_{nms}", overrides=[f"discover.region_nms={nms}"])
+    other = change(ground.settings, discover={"region_nms": wanted.region_nms})
+    return ground.bank(f"nms_{nms}", settings=other)

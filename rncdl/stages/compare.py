@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from rncdl.baselines.methods import METHODS, Material
 from rncdl.baselines.published import CEILING_KEY, COMPARED, RANDOM_HEAD_KEY, RNCDL_KEY, SOURCE
-from rncdl.config import resolve_settings
+from rncdl.config import change
 from rncdl.discovery.training import Diverged
 from rncdl.evaluation.comparison import Comparison, Line
 from rncdl.prediction import classify_as_trained
@@ -148,7 +148,7 @@ class _Workshop:
         return Trained(ground.detector, ground.split, systems)
 
     def _discover(self, seed: int) -> Trained:
-        settings = resolve_settings(base=self.ground.settings, overrides=[f"seed={seed}"])
+        settings = change(self.ground.settings, seed=seed)
         bank = None if needs_online(settings.discover) else self.ground.bank()
         return train_discovery(self.ground, RNCDL_KEY, settings, bank=bank)
 
@@ -186,6 +186,7 @@ def _train_ceiling(begun: Begun, oracle: Oracle, *, seed: int) -> None:
         val=None,
         val_images=None,
         start_from=begun.run.path,
-        preset=str(begun.folder.settings_file),
-        overrides=[f"seed={seed}", *shorten_schedule(begun.settings.train, steps)],
+        settings=change(
+            begun.settings, seed=seed, train=shorten_schedule(begun.settings.train, steps)
+        ),
     )

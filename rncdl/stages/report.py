@@ -7,7 +7,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from rncdl.classes import cluster_name
-from rncdl.config import PredictSettings, Settings, dump_settings, resolve_settings
+from rncdl.config import PredictSettings, Settings, change, dump_settings
 from rncdl.data.viewed_images import Pool
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
@@ -72,7 +72,7 @@ def write_report(
 ) -> None:
     """The page of one discovery."""
     folder = run.discovery(name)
-    settings = resolve_settings(base=folder.settings(), overrides=["data.workers=0"])
+    settings = change(folder.settings(), data={"workers": 0})
     split = run.split()
     device = choose_device(settings.device)
     detector = load_detector(run, settings, split, discovery=name).to(device).eval()

@@ -9,7 +9,7 @@ from statistics import fmean
 import torch
 
 from rncdl.classes import ClassSplit
-from rncdl.config import Settings, resolve_settings
+from rncdl.config import Settings
 from rncdl.data.records import AnnotationSet
 from rncdl.data.viewed_images import Pool
 from rncdl.detector.locating import Sightings
@@ -47,17 +47,16 @@ class Ground:
     """what the detector has found in the images of `truth`"""
     _banks: dict[Path, Bank] = field(default_factory=dict, repr=False)
 
-    def bank(self, name: str | None = None, *, overrides: Sequence[str] = ()) -> Bank:
+    def bank(self, name: str | None = None, *, settings: Settings | None = None) -> Bank:
         """The run's own bank, or, by name, one of the table's with other settings; made once."""
         folder = self.run.bank_dir if name is None else self.folder.bank_dir(name)
         if folder not in self._banks:
-            settings = resolve_settings(base=self.settings, overrides=overrides)
             self._banks[folder] = open_bank(
                 folder,
                 self.detector,
                 self.pool,
                 run=self.run,
-                settings=settings,
+                settings=settings or self.settings,
                 processes=self.processes,
             )
         return self._banks[folder]
