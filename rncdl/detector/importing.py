@@ -138,11 +138,8 @@ def _settings_of(network: Mapping[str, Tensor], source: Path | str) -> DetectorS
     return DetectorSettings(
         backbone=backbone,
         norm="batch" if find(r".*stem\.conv1\.norm\.num_batches_tracked") else "frozen",
-        stride_in_1x1=False,
         fpn_channels=len(lateral),
         fpn_norm="backbone.fpn_lateral2.norm.weight" in network,
-        size_divisor=32,
-        anchor_offset="corner",
         roi_sampling_ratio=0,
         roi_reference_px=224,
         box_head_width=len(box_layer),

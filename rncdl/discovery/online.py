@@ -78,7 +78,6 @@ class OnlineFeed:
             rank=self._processes.rank,
             world_size=self._processes.count,
             start_step=start,
-            group_by_aspect=self._settings.data.group_by_aspect,
             repeats=None if salt == 0 else repeat_factors(labels, 0.0),
         )
 

@@ -236,7 +236,6 @@ def _shares(summaries: ClusterSummaries, settings: Settings) -> Markup:
     prior = class_shares(
         num_outputs,
         discover.prior,
-        mean=discover.prior_mean,
         sigma=discover.prior_sigma,
         num_regions=batch * (1 + discover.memory_batches),
     )
