@@ -89,7 +89,7 @@ def main() -> None:
     run = RunFolder(options.run)
     settings = resolve_settings(base=run.settings(), overrides=options.overrides)
     truth = load_dataset(options.val, None, shown=False)
-    novel = np.isin(truth.category_ids, run.split().novel_ids(truth))
+    novel = ~np.isin(truth.category_ids, list(run.split().known_ids(truth)))
     detector = load_detector(run, settings, run.split())
     collector = Collector()
     look_at_annotations(
