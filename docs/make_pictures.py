@@ -53,9 +53,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The pictures of README, from a demo's output.")
     parser.add_argument("demo", type=Path, help="the output folder of `rncdl demo`")
     parser.add_argument("--out", type=Path, default=Path("docs/images"), help="where they go")
-    parser.add_argument("--name", default="main", help="the discovery; default: main")
+    parser.add_argument("--discovery", default="main", help="its name; default: main")
     arguments = parser.parse_args()
-    make_pictures(arguments.demo, arguments.out, name=arguments.name)
+    make_pictures(arguments.demo, arguments.out, name=arguments.discovery)
 
 
 def make_pictures(demo: Path, out: Path, *, name: str = "main") -> list[Path]:

@@ -108,7 +108,7 @@ def restore(state: DiscoveryState, checkpoints: Path, processes: Processes) -> N
         raise UserError(
             f"{checkpoints}: this discovery was begun by {len(folders)} processes, each of which "
             f"has a memory of its own, and cannot be continued by {processes.count}; give "
-            f"--processes {len(folders)}, or begin another one with --name."
+            f"--processes {len(folders)}, or begin another one with --discovery."
         )
     saved = {path.name: path for path in list_checkpoints(checkpoints / f"rank_{processes.rank}")}
     common = set.intersection(*(set(names) for names in processes.gather(list(saved))))

@@ -65,7 +65,7 @@ def discover(
                 base,
                 settings,
                 fixed=FIXED_IN_DISCOVERY,
-                instead="begin another discovery with --name",
+                instead="begin another one with --discovery",
                 processes=processes,
             )
         else:
@@ -126,10 +126,13 @@ def named_inputs(
 
 def _require_free(folder: DiscoveryFolder, *, resume: bool) -> None:
     if folder.heads_file.is_file():
-        raise UserError(f"{folder.path}: this discovery is finished; choose another --name.")
+        raise UserError(
+            f"{folder.path}: this discovery is finished; choose another name (--discovery)."
+        )
     if folder.exists and not resume:
         raise UserError(
-            f"{folder.path}: already begun; continue it with --resume or choose another --name."
+            f"{folder.path}: already begun; continue it with --resume or choose another name "
+            "(--discovery)."
         )
 
 
@@ -145,7 +148,7 @@ def _require_same_files(
     if noted is not None and named != noted:
         raise UserError(
             f"{folder.path}: this discovery was begun with other images ({folder.inputs_file}); "
-            "resume it without naming any, or choose another --name."
+            "resume it without naming any, or choose another name (--discovery)."
         )
 
 

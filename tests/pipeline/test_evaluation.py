@@ -32,7 +32,7 @@ def test_the_detector_as_trained_can_be_measured_after_a_discovery(evaluated: Pa
 
 def test_a_discovery_gets_every_table_of_the_paper(world: Path, discovered: Path, tmp_path: Path):
     run = shutil.copytree(discovered, tmp_path / "run")
-    run_rncdl("evaluate", world / "val.json", "--run", run, "--name", "main")
+    run_rncdl("evaluate", world / "val.json", "--run", run, "--discovery", "main")
     folder = RunFolder(run).evaluation("val", "main")
     report = json.loads(folder.report_json.read_text())
     readings = {
@@ -80,7 +80,7 @@ def test_two_processes_find_what_one_finds(world: Path, discovered: Path, tmp_pa
     reports = []
     for processes in (1, 2):
         run_rncdl(
-            *("evaluate", world / "val.json", "--run", run, "--name", "main"),
+            *("evaluate", world / "val.json", "--run", run, "--discovery", "main"),
             "predict.batch_size=1",
             processes=processes,
         )
@@ -96,7 +96,7 @@ def test_foreground_scores_change_the_order(world: Path, discovered: Path, tmp_p
     scores = []
     for score in ("softmax", "foreground"):
         run_rncdl(
-            *("evaluate", world / "val.json", "--run", run, "--name", "main"),
+            *("evaluate", world / "val.json", "--run", run, "--discovery", "main"),
             f"predict.score={score}",
         )
         path = RunFolder(run).evaluation("val", "main").predictions("head0_fixed")

@@ -163,7 +163,7 @@ def test_no_training_is_given_a_dataset_with_novel_classes(
     )
     pool = ("--unlabelled", files / "unlabelled.json", "--unlabelled-images", world)
     run_rncdl("discover", "--run", run, *pool)
-    run_rncdl("discover", "--run", run, *pool, "--name", "online", "--online")
+    run_rncdl("discover", "--run", run, *pool, "--discovery", "online", "--online")
     shutil.rmtree(run / "bank")
     seen_by_stages = {name: given.pop(name) for name in list(given)}
     run_rncdl(
