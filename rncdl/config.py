@@ -121,7 +121,7 @@ class TrainSettings(_Settings):
     log_every: Positive = 20
     checkpoint_every: Positive = 5000
     evaluate_every: NonNegative = 0
-    """Known-class AP on `--val` every so many steps; 0 only at the end."""
+    """Steps between measurements of known-class AP on `--val`; 0: only at the end."""
     tensorboard: bool = False
 
 
@@ -173,7 +173,7 @@ class DiscoverSettings(_Settings):
     region_nms: Fraction | None = None
     """NMS among the proposals (0.8, 0.9, 0.99); null: none, the paper's choice."""
     matched_regions_per_image: Positive = 128
-    """At most so many matched proposals of a labelled image enter the supervised term."""
+    """The most matched proposals of a labelled image that enter the supervised term."""
     views: Annotated[int, Field(ge=2)] = 4
     """Views of each image in the bank; a step draws two of them."""
     augmentation: Augmentation = "weak"
@@ -190,8 +190,9 @@ class DiscoverSettings(_Settings):
     swap: bool = True
     """Each view is taught by the other view's pseudo-labels."""
     partner_iou: Annotated[float, Field(gt=0, le=1)] | None = None
-    """In the second view a region stands for one drawn among those of its image that overlap it by
-    so much, so that boxes of one object teach each other; null: for itself, as in the paper."""
+    """In the second view a region is replaced by one drawn from those of its image that overlap it
+    at least this much, so that boxes of one object teach each other; null: by none, as in the
+    paper."""
     sharpness: Rate = 10.0
     """Exponent of the assignment: high is hard. The paper's 20, which its code halves."""
     prior: Literal["lognormal", "uniform"] = "lognormal"

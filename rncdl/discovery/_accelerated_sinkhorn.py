@@ -26,12 +26,12 @@ from rncdl.discovery.sinkhorn import (
 # moves a row's sum by at most num_classes * exp(_FLOOR + 2 * _MAX_SCALING), that is 2e-9 each.
 _FLOOR = -50.0
 _MAX_SCALING = 15.0
-# So many rounds after the last time the scalings are moved into the kernel, where they are exact.
+# Rounds after which the scalings are moved into the kernel, where they are exact.
 _ROUNDS_PER_KERNEL = 15
 # Columns whose largest exponent is below this are raised first.
 _STARVED = -30.0
 _HISTORY = 15
-# A plain round never raises the share error; an extrapolation that raises it so much is undone.
+# A plain round never raises the share error; an extrapolation that raises it by this factor is undone.
 _MAX_GROWTH = 4.0
 
 

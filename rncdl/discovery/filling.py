@@ -29,7 +29,7 @@ from rncdl.training.processes import Processes, autocast, choose_precision
 from rncdl.training.progress import ProgressLine, say
 
 FLUSH_EVERY_S = 10.0
-"""So much work a killed process loses at most, and the batch under way."""
+"""A killed process loses no more work than this, and the batch under way."""
 
 
 def region_choice(settings: Settings) -> RegionChoice:

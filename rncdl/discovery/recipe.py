@@ -74,7 +74,7 @@ class BankRecipe:
     def view_images(
         self, pool: Pool, *, on_bad_image: Literal["error", "skip"], num_views: int | None = None
     ) -> ViewedImages:
-        """The pool in so many views each; None: in those of the bank."""
+        """The pool, each image in `num_views` views; None: as many as the bank holds."""
         return ViewedImages(
             pool,
             num_views=num_views or self.views,
