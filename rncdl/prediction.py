@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from rncdl.config import PredictSettings, Settings
+from rncdl.data.batch_loader import Batch, BatchLoader
 from rncdl.data.batches import EvaluationBatches
 from rncdl.data.datasets import BadImage, PlainImages
-from rncdl.data.loading import Batch, BatchLoader
 from rncdl.data.records import AnnotationSet, ImageRecord
 from rncdl.data.samples import Sample
 from rncdl.detections import Detections

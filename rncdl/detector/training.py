@@ -14,9 +14,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rncdl.classes import KnownLabels
 from rncdl.config import Settings, TrainSettings
+from rncdl.data.batch_loader import Batch, BatchLoader
 from rncdl.data.batches import TrainingBatches, repeat_factors
 from rncdl.data.datasets import LabelledImages
-from rncdl.data.loading import Batch, BatchLoader
 from rncdl.data.samples import Sample, unlabelled_sample
 from rncdl.detector.losses import SupervisedStep
 from rncdl.detector.model import Detector

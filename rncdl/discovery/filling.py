@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from rncdl.config import Settings
+from rncdl.data.batch_loader import Batch, BatchLoader
 from rncdl.data.datasets import BadImage
-from rncdl.data.loading import Batch, BatchLoader
 from rncdl.data.viewed_images import Pool, ViewedImage, ViewedImages
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import MISSING, Bank, BankShape, Finished

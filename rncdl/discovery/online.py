@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from rncdl.config import DiscoverSettings, Settings
+from rncdl.data.batch_loader import BatchLoader
 from rncdl.data.batches import TrainingBatches, repeat_factors
-from rncdl.data.loading import BatchLoader
 from rncdl.data.viewed_images import Pool, ViewedImage
 from rncdl.detector.losses import supervised_losses
 from rncdl.detector.model import Detector

@@ -12,8 +12,8 @@ import pytest
 from torch.utils.data import Dataset
 
 from rncdl.data import loading
+from rncdl.data.batch_loader import BatchLoader
 from rncdl.data.datasets import ItemKey
-from rncdl.data.loading import BatchLoader
 from rncdl.errors import UserError
 from rncdl.training.interruption import STOP_SIGNALS
 
