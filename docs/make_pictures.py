@@ -22,7 +22,7 @@ from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.gallery.findings import AssignedRow, read_assigned
-from rncdl.gallery.report import exemplar_regions
+from rncdl.gallery.page import exemplar_regions
 from rncdl.gallery.summaries import summarise_clusters
 from rncdl.gallery.thumbnails import cut_thumbnails, join_strip
 from rncdl.prediction import known_classifier

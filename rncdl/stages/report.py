@@ -29,7 +29,7 @@ from rncdl.gallery.findings import (
     read_report,
     recall_table,
 )
-from rncdl.gallery.report import (
+from rncdl.gallery.page import (
     Evaluated,
     Page,
     cluster_cards,

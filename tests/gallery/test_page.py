@@ -11,7 +11,7 @@ from rncdl.discovery.bank import Bank
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.gallery.examples import Example, Panel
 from rncdl.gallery.exemplars import Exemplar
-from rncdl.gallery.report import (
+from rncdl.gallery.page import (
     MAX_EXAMPLE_BYTES,
     Page,
     cluster_cards,
@@ -133,7 +133,7 @@ def test_bars_are_drawn_against_the_largest_number_of_their_table(html: str):
 
 
 def test_an_example_for_which_there_is_no_room_is_left_out(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("rncdl.gallery.report.MAX_EXAMPLE_BYTES", 200)
+    monkeypatch.setattr("rncdl.gallery.page.MAX_EXAMPLE_BYTES", 200)
     examples = [Example([Panel("RNCDL", Image.new("RGB", (90, 60)), "alt")], "a")] * 3
     assert len(encode_examples(examples)) < 3
 
