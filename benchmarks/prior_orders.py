@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rncdl.config import Settings, resolve_settings
+from rncdl.config import Settings, change, resolve_settings
 from rncdl.data.records import AnnotationSet, ImageRecord
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.feeding import BankFeed
@@ -92,7 +92,7 @@ def main() -> None:
     run = RunFolder(options.run)
     settings = resolve_settings(base=run.settings(), overrides=options.overrides)
     truth = load_dataset(options.val, None, shown=False)
-    novel = np.isin(truth.category_ids, run.split().novel_ids(truth))
+    novel = ~np.isin(truth.category_ids, list(run.split().known_ids(truth)))
     detector = load_detector(run, settings, run.split())
     collector = Collector()
     classifier = Classifier(collector, names=(), num_known=1)
@@ -110,9 +110,7 @@ def main() -> None:
         rows.setdefault("k-means", []).append(accuracies(centroids, features, truth, novel))
     for order in options.orders.split(","):
         for seed in seeds:
-            changed = resolve_settings(
-                base=settings, overrides=[f"discover.order={order}", f"seed={seed}"]
-            )
+            changed = change(settings, seed=seed, discover={"order": order})
             began = time.perf_counter()
             found = accuracies(discover(run, changed), features, truth, novel)
             rows.setdefault(order, []).append(found)

@@ -66,7 +66,7 @@ def least_seconds(work: Callable[[], T], repeats: int = REPEATS) -> tuple[T, flo
 def ordered_prior(logits: Tensor) -> Tensor:
     """Log-normal shares, the largest to the class with the most mass."""
     num_regions, num_classes = logits.shape
-    prior = class_shares(num_classes, "lognormal", mean=1, sigma=0.5, num_regions=num_regions)
+    prior = class_shares(num_classes, "lognormal", sigma=0.5, num_regions=num_regions)
     return order_shares(prior, logits.softmax(1).sum(0), order="mass")
 
 

@@ -21,7 +21,7 @@ from torchvision.ops import MultiScaleRoIAlign
 
 from rncdl.config import DetectorSettings, resolve_settings
 from rncdl.data.samples import Sample
-from rncdl.detector.losses import SupervisedStep
+from rncdl.detector.losses import PROPOSAL_NMS, RPN_POSITIVE_SHARE, SupervisedStep
 from rncdl.detector.model import BOX_POOL, MASK_POOL, Detector
 
 NUM_KNOWN = 8
@@ -49,9 +49,9 @@ def torchvision_model(settings: DetectorSettings) -> MaskRCNN:
         ),
         rpn_pre_nms_top_n_train=settings.proposals_before_nms,
         rpn_post_nms_top_n_train=settings.proposals_after_nms,
-        rpn_nms_thresh=settings.proposal_nms,
+        rpn_nms_thresh=PROPOSAL_NMS,
         rpn_batch_size_per_image=settings.rpn_samples,
-        rpn_positive_fraction=settings.rpn_positive_share,
+        rpn_positive_fraction=RPN_POSITIVE_SHARE,
         box_roi_pool=MultiScaleRoIAlign(levels, BOX_POOL, settings.roi_sampling_ratio),
         box_head=TwoMLPHead(channels * BOX_POOL**2, width),
         box_predictor=FastRCNNPredictor(width, NUM_KNOWN + 1),

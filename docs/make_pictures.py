@@ -17,13 +17,12 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from rncdl.classes import cluster_name
-from rncdl.config import Settings, resolve_settings
+from rncdl.config import Settings, change
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.heads import DiscoveryHeads
-from rncdl.gallery.drawings import side_by_side
 from rncdl.gallery.findings import AssignedRow, read_assigned
-from rncdl.gallery.report import exemplar_regions
+from rncdl.gallery.page import exemplar_regions
 from rncdl.gallery.summaries import summarise_clusters
 from rncdl.gallery.thumbnails import cut_thumbnails, join_strip
 from rncdl.inputs import load_dataset, load_pool
@@ -34,6 +33,8 @@ from rncdl.stages.examples import DrawnDetector, Showcase, draw_showcase
 from rncdl.stages.report import assigned_names
 
 NUM_SCENES = (6, 2)
+PANEL_GAP_PX = 8
+TITLE_COLOUR = (128, 128, 128)
 SCENE_PX = 192
 NUM_CLUSTERS = 8
 NUM_REGIONS = 6
@@ -52,15 +53,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The pictures of README, from a demo's output.")
     parser.add_argument("demo", type=Path, help="the output folder of `rncdl demo`")
     parser.add_argument("--out", type=Path, default=Path("docs/images"), help="where they go")
-    parser.add_argument("--name", default="main", help="the discovery; default: main")
+    parser.add_argument("--discovery", default="main", help="its name; default: main")
     arguments = parser.parse_args()
-    make_pictures(arguments.demo, arguments.out, name=arguments.name)
+    make_pictures(arguments.demo, arguments.out, name=arguments.discovery)
 
 
 def make_pictures(demo: Path, out: Path, *, name: str = "main") -> list[Path]:
     """The files that were written."""
     run = RunFolder(demo / "run")
-    settings = resolve_settings(base=run.discovery(name).settings(), overrides=["data.workers=0"])
+    settings = change(run.discovery(name).settings(), data={"workers": 0})
     detector = load_detector(run, settings, run.split(), discovery=name)
     heads = load_heads(run, detector, name).eval()
     folder = run.evaluation("val", name)
@@ -136,14 +137,29 @@ def draw_predictions(
     examples = draw_showcase(ours, showcase, known, settings=settings)
     every = -(-len(examples) // NUM_EXAMPLES)
     rows = [
-        side_by_side(
+        _side_by_side(
             [panel.drawing for panel in example.panels],
             [panel.title for panel in example.panels],
-            background=PAPER,
         )
         for example in examples[::every]
     ]
     return _stack(rows, num_columns=1)
+
+
+def _side_by_side(panels: Sequence[Image.Image], titles: Sequence[str]) -> Image.Image:
+    """The panels in a row, as high as the highest, each under its title."""
+    highest_px = max(panel.height for panel in panels)
+    text_px = max(12, round(highest_px / 34))
+    font, title_px = ImageFont.load_default(text_px), round(1.8 * text_px)
+    width = sum(panel.width for panel in panels) + PANEL_GAP_PX * (len(panels) - 1)
+    row = Image.new("RGB", (width, highest_px + title_px), PAPER)
+    pen = ImageDraw.Draw(row)
+    left = 0
+    for panel, title in zip(panels, titles, strict=True):
+        row.paste(panel, (left, title_px))
+        pen.text((left + panel.width / 2, title_px / 2), title, TITLE_COLOUR, font, anchor="mm")
+        left += panel.width + PANEL_GAP_PX
+    return row
 
 
 def _tile(thumbnails: list[Image.Image], cluster: int, row: AssignedRow) -> Image.Image:

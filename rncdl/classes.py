@@ -65,11 +65,6 @@ class ClassSplit:
         index = {name: k for k, name in enumerate(self.known)}
         return {c.id: index[c.name] for c in annotations.categories if c.name in index}
 
-    def novel_ids(self, annotations: AnnotationSet) -> list[int]:
-        """Category ids of this file that are not known. For evaluation only."""
-        known = set(self.known)
-        return [c.id for c in annotations.categories if c.name not in known]
-
     def keep_known(self, annotations: AnnotationSet) -> "KnownLabels":
         """Everything training may see of a labelled file: other classes' annotations are gone."""
         class_of = self.known_ids(annotations)

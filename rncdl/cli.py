@@ -89,15 +89,26 @@ LikeOption = Annotated[
         help="Whose settings and images all rows start from; default: the newest finished one.",
     ),
 ]
-TableNameOption = Annotated[
-    str, typer.Option("--name", help="A name for this table; a run may hold several.")
+ResultsNameOption = Annotated[
+    str,
+    typer.Option("--name", help="Keep the results under this name; a run may hold several."),
 ]
+OldNameOption = Annotated[str | None, typer.Option("--name", hidden=True)]
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"rncdl {__version__}")
         raise typer.Exit
+
+
+def _now_discovery(name: str | None) -> str | None:
+    """What --name was given where it still means --discovery, with a notice."""
+    from rncdl.training.progress import warn
+
+    if name is not None:
+        warn("--name is now --discovery here; please use that.")
+    return name
 
 
 ProcessesOption = Annotated[
@@ -347,6 +358,7 @@ def train(
     On several machines, the same on each: ... --processes 4 --nodes 2 --rendezvous HOST:29400
     (or torchrun ... -m rncdl train -R DIR ...; it would take --run for an option of its own).
     """
+    from rncdl.config import resolve_settings
     from rncdl.stages.train import begin_training, resume_training
 
     if resume:
@@ -362,8 +374,7 @@ def train(
             val=val,
             val_images=val_images,
             start_from=start_from,
-            preset=preset,
-            overrides=overrides or [],
+            settings=resolve_settings(preset, overrides or []),
         )
 
 
@@ -383,9 +394,10 @@ def discover(
         typer.Option("--labelled", help="Labelled json, if not the one the run was trained on."),
     ] = None,
     images: ImagesOption = None,
-    name: Annotated[
-        str, typer.Option("--name", help="A name for this discovery; a run may hold several.")
+    discovery: Annotated[
+        str, typer.Option("--discovery", help="A name for it; a run may hold several discoveries.")
     ] = "main",
+    name: OldNameOption = None,
     preset: PresetOption = None,
     online: Annotated[
         bool, typer.Option("--online", help="Fresh views in each step, instead of the bank.")
@@ -408,7 +420,7 @@ def discover(
         unlabelled_images=unlabelled_images,
         labelled=labelled,
         images=images,
-        name=name,
+        name=_now_discovery(name) or discovery,
         preset=preset,
         online=online,
         resume=resume,
@@ -422,14 +434,15 @@ def evaluate(
     val: Annotated[Path, typer.Argument(help="COCO or LVIS json with all annotations.")],
     run: Annotated[Path | None, typer.Option("--run", "-R", help="The run folder.")] = None,
     images: ImagesOption = None,
-    name: Annotated[
+    discovery: Annotated[
         str | None,
         typer.Option(
-            "--name",
+            "--discovery",
             help="The discovery to evaluate; default: the newest finished one. 'trained': the "
             "detector without a discovery.",
         ),
     ] = None,
+    name: OldNameOption = None,
     predictions: Annotated[
         Path | None,
         typer.Option("--predictions", help="Evaluate this COCO-results json instead of a run."),
@@ -456,7 +469,7 @@ def evaluate(
             run,
             val,
             images=images,
-            name=name,
+            name=_now_discovery(name) or discovery,
             train_labels=train_labels,
             overrides=overrides or [],
         )
@@ -561,7 +574,7 @@ def compare(
     unlabelled: PoolOption = None,
     unlabelled_images: PoolImagesOption = None,
     discovery: LikeOption = None,
-    name: TableNameOption = "main",
+    name: ResultsNameOption = "main",
     preset: PresetOption = None,
     overrides: OverridesArgument = None,
 ) -> None:
@@ -618,7 +631,7 @@ def ablate(
     unlabelled: PoolOption = None,
     unlabelled_images: PoolImagesOption = None,
     discovery: LikeOption = None,
-    name: TableNameOption = "main",
+    name: ResultsNameOption = "main",
     preset: PresetOption = None,
     overrides: OverridesArgument = None,
 ) -> None:
@@ -651,10 +664,13 @@ def ablate(
 @app.command()
 def report(
     run: RunOption,
-    name: Annotated[
+    discovery: Annotated[
         str | None,
-        typer.Option("--name", help="The discovery to show; default: the newest finished one."),
+        typer.Option(
+            "--discovery", help="The discovery to show; default: the newest finished one."
+        ),
     ] = None,
+    name: OldNameOption = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="The html file; default: report.html in the run.")
     ] = None,
@@ -680,7 +696,7 @@ def report(
     showcase = None
     if val is not None:
         showcase = Showcase(val, val_images, RunFolder(supervised) if supervised else None)
-    write_page(run, name=name, out=out, showcase=showcase)
+    write_page(run, name=_now_discovery(name) or discovery, out=out, showcase=showcase)
 
 
 @app.command("import")

@@ -36,8 +36,6 @@ class DataSettings(_Settings):
     """Probability of a horizontal flip in training."""
     repeat_threshold: Annotated[float, Field(ge=0)] = 0.0
     """Repeat-factor sampling (LVIS: 0.001); 0 turns it off."""
-    group_by_aspect: bool = True
-    """Batches hold only wide or only tall images, which wastes less padding."""
     workers: NonNegative = 2
     """Loading processes per training process; 0 loads in the training process itself."""
     on_bad_image: Literal["error", "skip"] = "error"
@@ -57,30 +55,19 @@ class DetectorSettings(_Settings):
     """How many of stem, res2, res3, res4, res5 are never trained (paper with MoCo: 2)."""
     norm: Literal["batch", "frozen", "group"] = "batch"
     """Backbone: BatchNorm (SyncBN on several GPUs), BatchNorm with fixed statistics, GroupNorm."""
-    stride_in_1x1: bool = False
-    """Bottlenecks stride in their first 1x1 convolution (the original ResNet) or in the 3x3."""
     pixel_mean: tuple[float, float, float] = (123.675, 116.28, 103.53)
     pixel_std: tuple[float, float, float] = (58.395, 57.12, 57.375)
     fpn_channels: Positive = 256
     fpn_norm: bool = True
     """BatchNorm after the FPN's convolutions, which then have no bias."""
-    size_divisor: Positive = 32
-    """Batches are padded to a multiple of this many pixels."""
     anchor_sizes_px: tuple[float, ...] = (32, 64, 128, 256, 512)
     """One per pyramid level, the finest first: P2 to P6."""
     anchor_ratios: tuple[float, ...] = (0.5, 1.0, 2.0)
-    anchor_offset: Literal["corner", "centre"] = "corner"
-    """Where in its cell an anchor is centred; the corner is Detectron2's and torchvision's way."""
-    rpn_positive_iou: Fraction = 0.7
-    rpn_negative_iou: Fraction = 0.3
     rpn_samples: Positive = 256
-    rpn_positive_share: Fraction = 0.5
     proposals_before_nms: Positive = 2000
     """Per level, in training."""
     proposals_after_nms: Positive = 1000
     """Per image, in training."""
-    proposal_nms: Fraction = 0.7
-    roi_positive_iou: Fraction = 0.5
     roi_samples: Positive = 512
     roi_positive_share: Fraction = 0.25
     roi_sampling_ratio: NonNegative = 0
@@ -102,9 +89,8 @@ class DetectorSettings(_Settings):
 
 LEARNING_SETTINGS = frozenset(
     {
-        "weights", "frozen_blocks", "rpn_positive_iou", "rpn_negative_iou", "rpn_samples",
-        "rpn_positive_share", "proposals_before_nms", "roi_samples", "roi_positive_share",
-        "mask_loss_weight",
+        "weights", "frozen_blocks", "rpn_samples", "proposals_before_nms", "roi_samples",
+        "roi_positive_share", "mask_loss_weight",
     }
 )  # fmt: skip
 """Settings of the detector that nothing depends on any more once it is trained."""
@@ -126,21 +112,16 @@ class TrainSettings(_Settings):
     warmup_steps: NonNegative = 1000
     schedule: Literal["steps", "cosine"] = "steps"
     drop_at: tuple[Positive, ...] = (120_000, 160_000)
-    """Steps at which the rate is divided by ten (schedule: steps)."""
-    rate_at_end: Annotated[float, Field(ge=0)] = 0.0
-    """Where the cosine ends (schedule: cosine)."""
-    momentum: Fraction = 0.9
+    """Steps at which the rate is divided by ten (schedule: steps; a cosine ends at zero)."""
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
     clip_gradient: Annotated[float, Field(ge=0)] = 0.0
     """Largest gradient norm; 0 does not clip."""
     precision: Precision = "auto"
     """auto: float32 on CPU; bfloat16 on GPUs that have it, else float16."""
-    channels_last: bool = True
     log_every: Positive = 20
     checkpoint_every: Positive = 5000
-    keep_checkpoints: Positive = 2
     evaluate_every: NonNegative = 0
-    """Known-class AP on `--val` every so many steps; 0 only at the end."""
+    """Steps between measurements of known-class AP on `--val`; 0: only at the end."""
     tensorboard: bool = False
 
 
@@ -188,13 +169,11 @@ class DiscoverSettings(_Settings):
     rate_at_start: Annotated[float, Field(ge=0)] = 1e-5
     rate_at_end: Annotated[float, Field(ge=0)] = 1e-3
     warmup_steps: NonNegative = 3000
-    momentum: Fraction = 0.9
-    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
     regions_per_image: Positive = 50
     region_nms: Fraction | None = None
     """NMS among the proposals (0.8, 0.9, 0.99); null: none, the paper's choice."""
     matched_regions_per_image: Positive = 128
-    """At most so many matched proposals of a labelled image enter the supervised term."""
+    """The most matched proposals of a labelled image that enter the supervised term."""
     views: Annotated[int, Field(ge=2)] = 4
     """Views of each image in the bank; a step draws two of them."""
     augmentation: Augmentation = "weak"
@@ -203,7 +182,6 @@ class DiscoverSettings(_Settings):
     memory_batches: NonNegative = 100
     """Batches of features that each view remembers."""
     classifier: Literal["cosine", "linear"] = "cosine"
-    temperature: Rate = 0.1
     projection: bool = True
     """An MLP before the novel classifier."""
     hidden_width: Positive = 2048
@@ -212,25 +190,23 @@ class DiscoverSettings(_Settings):
     swap: bool = True
     """Each view is taught by the other view's pseudo-labels."""
     partner_iou: Annotated[float, Field(gt=0, le=1)] | None = None
-    """In the second view a region stands for one drawn among those of its image that overlap it by
-    so much, so that boxes of one object teach each other; null: for itself, as in the paper."""
+    """In the second view a region is replaced by one drawn from those of its image that overlap it
+    at least this much, so that boxes of one object teach each other; null: by none, as in the
+    paper."""
     sharpness: Rate = 10.0
     """Exponent of the assignment: high is hard. The paper's 20, which its code halves."""
     prior: Literal["lognormal", "uniform"] = "lognormal"
-    prior_mean: float = 1.0
     prior_sigma: Rate = 0.5
     order: Literal["mass", "random", "fixed"] = "mass"
     """Which class gets which share: the most mass the largest; drawn anew; by position."""
-    share_tolerance: Rate = 1e-3
-    """The assignment stops when the class shares are right to this L1 error."""
     max_rounds: Positive = 500
+    """The assignment stops when the class shares are right, or after this many rounds."""
     frozen: Literal["all_but_heads", "roi_heads_free", "nothing"] = "all_but_heads"
     single_phase: bool = False
     """Ablation: discovery from an untrained detector, with all detector losses."""
     precision: Precision = "auto"
     log_every: Positive = 50
     checkpoint_every: Positive = 1000
-    keep_checkpoints: Positive = 2
     tensorboard: bool = False
 
 
@@ -256,8 +232,6 @@ class BaselineSettings(_Settings):
     """Clustering heads, and as many over-clustering ones; the one with the least loss is kept."""
     uno_overclustering: Positive = 4
     """Clusters of an over-clustering head, in multiples of N."""
-    weng_hyperbolic: bool = True
-    """Weng et al.: distances in the Poincaré ball, or plain Euclidean ones."""
 
 
 class Settings(_Settings):
@@ -274,8 +248,30 @@ class Settings(_Settings):
     baselines: BaselineSettings = BaselineSettings()
 
 
-RETIRED = {"discover.renew_memory": "the memory passes through the heads in every step"}
-"""Settings of earlier versions, which files may still hold, and what holds in their place."""
+RETIRED: Mapping[str, bool | float | str] = {
+    "data.group_by_aspect": True,
+    "detector.anchor_offset": "corner",
+    "detector.proposal_nms": 0.7,
+    "detector.roi_positive_iou": 0.5,
+    "detector.rpn_negative_iou": 0.3,
+    "detector.rpn_positive_iou": 0.7,
+    "detector.rpn_positive_share": 0.5,
+    "detector.size_divisor": 32,
+    "detector.stride_in_1x1": False,
+    "train.channels_last": True,
+    "train.keep_checkpoints": 2,
+    "train.momentum": 0.9,
+    "train.rate_at_end": 0.0,
+    "discover.keep_checkpoints": 2,
+    "discover.momentum": 0.9,
+    "discover.prior_mean": 1.0,
+    "discover.renew_memory": 1,
+    "discover.share_tolerance": 1e-3,
+    "discover.temperature": 0.1,
+    "discover.weight_decay": 1e-4,
+    "baselines.weng_hyperbolic": True,
+}
+"""Settings of earlier versions, which files may still hold, and the value that now always holds."""
 
 
 def preset_names() -> list[str]:
@@ -306,7 +302,19 @@ def resolve_settings(
             raise UserError(
                 f"Override {word!r}: {text!r} is not a YAML value ({error})."
             ) from error
-        _merge(values, _nest(key.split("."), value), source=f"override {word!r}")
+        changes = _nest(key.split("."), value)
+        _warn_of_retired(changes, source=word)
+        _merge(values, changes, source=f"override {word!r}")
+    return _validate(values)
+
+
+def change(settings: Settings, **changes: Any) -> Settings:
+    """The settings with these in place of theirs: `change(settings, seed=3, predict={"nms": 0.4})`.
+
+    A group keeps what is not named.
+    """
+    values = settings.model_dump()
+    _merge(values, changes, source="a change")
     return _validate(values)
 
 
@@ -346,6 +354,7 @@ def _apply_preset(values: dict[str, Any], preset: str | Path) -> None:
                 f"Presets: {', '.join(preset_names())}."
             )
         _apply_preset(values, foundation)
+    _warn_of_retired(changes, source=str(preset))
     _merge(values, changes, source=f"preset {preset}")
 
 
@@ -380,7 +389,6 @@ def _merge(
     for key, change in changes.items():
         dotted = ".".join((*path, str(key)))
         if dotted in RETIRED:
-            _warn_of_retired(dotted)
             continue
         if key not in values:
             hint = did_you_mean(dotted, _dotted_keys(Settings().model_dump()))
@@ -396,10 +404,25 @@ def _merge(
             values[key] = change
 
 
+def _warn_of_retired(changes: Mapping[str, Any], *, source: str) -> None:
+    found = {key: value for key, value in _leaves(changes) if key in RETIRED}
+    for key, value in found.items():
+        if value != RETIRED[key]:
+            _warn_once(
+                f"{source}: {key} = {value!r} has no effect. It is no longer a setting; "
+                f"{RETIRED[key]!r} is used instead."
+            )
+    unchanged = [key for key, value in found.items() if value == RETIRED[key]]
+    if unchanged:
+        _warn_once(
+            f"{source}: no longer settings, and fixed at the values given: {', '.join(unchanged)}."
+        )
+
+
 @cache
-def _warn_of_retired(dotted: str) -> None:
-    """Once, however many files hold it."""
-    warn(f"{dotted} is no longer a setting and is passed over: {RETIRED[dotted]}.")
+def _warn_once(message: str) -> None:
+    """However often a file is read."""
+    warn(message)
 
 
 def _dotted_keys(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

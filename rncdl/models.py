@@ -49,7 +49,6 @@ def build_heads(detector: Detector, discover: DiscoverSettings) -> DiscoveryHead
             hidden_width=discover.hidden_width,
             projection_width=discover.projection_width,
             classifier=discover.classifier,
-            temperature=discover.temperature,
             projection=discover.projection,
         )
         for num_clusters in discover.heads

@@ -43,11 +43,10 @@ def test_known_classes_must_be_in_the_labelled_file():
         ClassSplit(("dg",)).require_present(annotations)
 
 
-def test_ids_of_known_and_novel_classes():
+def test_ids_of_known_classes():
     annotations = annotation_set([], [], num_images=0)
     split = ClassSplit(("owl", "cat", "absent"))
     assert split.known_ids(annotations) == {30: 0, 10: 1}
-    assert split.novel_ids(annotations) == [20]
     assert split.num_known == 3
 
 

@@ -95,3 +95,45 @@ def test_the_processes_themselves_start_no_others(launched, monkeypatch):
     monkeypatch.setattr("rncdl.stages.train.resume_training", lambda *_: None)
     assert run(monkeypatch, "--processes", "2", *SHARED).exit_code == 0
     assert launched == []
+
+
+def given_names(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """The discoveries that commands ask their stages for."""
+    names: list[str | None] = []
+    for stage in ("discover.discover", "evaluate.evaluate", "report.report"):
+        monkeypatch.setattr(f"rncdl.stages.{stage}", lambda *_, name, **__: names.append(name))
+    return names
+
+
+COMMANDS = (
+    ["discover", "-R", "run"],
+    ["evaluate", "val.json", "-R", "run"],
+    ["report", "-R", "run"],
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
+def test_discovery_is_called_so_everywhere_and_its_old_name_is_taken(monkeypatch, capfd, command):
+    names = given_names(monkeypatch)
+    assert run(monkeypatch, *command, "--discovery", "mine").exit_code == 0
+    assert "now --discovery" not in capfd.readouterr().err
+    result = run(monkeypatch, *command, "--name", "mine")
+    assert result.exit_code == 0
+    assert "--name is now --discovery" in result.output + capfd.readouterr().err
+    assert names == ["mine", "mine"]
+
+
+def test_each_name_means_one_thing(monkeypatch):
+    commands = get_command(cli.app).commands  # type: ignore[attr-defined]
+    shown = {
+        word: {
+            name
+            for name, command in commands.items()
+            for option in command.params
+            if word in option.opts and not option.hidden
+        }
+        for word in ("--name", "--table", "--discovery")
+    }
+    assert shown["--name"] == {"compare", "ablate"}
+    assert shown["--table"] == {"ablate"}
+    assert shown["--discovery"] >= {"discover", "evaluate", "predict", "compare", "report"}

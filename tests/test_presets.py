@@ -66,7 +66,6 @@ APPENDIX = {
     "train.rate_at_start": 0.001,
     "train.warmup_steps": 1000,
     "train.drop_at": (120_000, 160_000),
-    "train.momentum": 0.9,
     "train.weight_decay": 1e-4,
     "discover.heads": (3000,),
     "discover.steps": 15_000,
@@ -83,7 +82,6 @@ APPENDIX = {
     "discover.memory_batches": 100,
     "discover.sharpness": 20,
     "discover.prior": "lognormal",
-    "discover.prior_mean": 1,
     "discover.prior_sigma": 0.5,
     "discover.pseudo_labels": "sinkhorn",
     "discover.swap": True,
@@ -191,7 +189,7 @@ def test_a_step_of_both_phases(
 def take_supervised_step(detector: Detector, pool: Pool, settings: Settings) -> None:
     before = {name: value.clone() for name, value in detector.named_parameters()}
     detector.train()
-    optimizer = make_sgd(detector, momentum=0.9, weight_decay=settings.train.weight_decay)
+    optimizer = make_sgd(detector, weight_decay=settings.train.weight_decay)
     set_rate(optimizer, 1e-3)  # as in a warm-up: at the peak one step may throw the network off
     with join_processes("cpu") as processes:
         loader = open_training_loader(

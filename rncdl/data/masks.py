@@ -36,14 +36,6 @@ def parse_segmentation(raw_json: bytes) -> list[list[float]] | RunLengths:
         raise UserError(f"segmentation is neither polygons nor run lengths: {error}") from error
 
 
-def decode_mask(raw_json: bytes, height: int, width: int) -> np.ndarray:
-    """(height, width) bool pixels of a mask given as polygons or run lengths.
-
-    Polygons with fewer than three corners are passed over.
-    """
-    return coco_mask.decode(to_rle(raw_json, height, width)).astype(bool)
-
-
 def decode_masks(raw_jsons: Iterable[bytes], height: int, width: int) -> np.ndarray:
     """(n, height, width) bool pixels of n masks."""
     return decode_rles([to_rle(raw_json, height, width) for raw_json in raw_jsons], height, width)

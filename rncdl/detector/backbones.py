@@ -70,7 +70,7 @@ class Backbone(nn.Module, ABC):
 class ResNetBackbone(Backbone):
     """torchvision's ResNet without its classifier; parameters keep torchvision's names."""
 
-    def __init__(self, name: str, *, norm: Norm, stride_in_1x1: bool) -> None:
+    def __init__(self, name: str, *, norm: Norm) -> None:
         super().__init__()
         norm_layer: Callable[[int], nn.Module] = nn.BatchNorm2d
         if norm == "group":
@@ -90,17 +90,6 @@ class ResNetBackbone(Backbone):
         self.layer2 = network.layer2
         self.layer3 = network.layer3
         self.layer4 = network.layer4
-        if stride_in_1x1:
-            self._stride_in_1x1(name)
-
-    def _stride_in_1x1(self, name: str) -> None:
-        for layer in (self.layer2, self.layer3, self.layer4):
-            if not hasattr(layer[0], "conv3"):
-                raise UserError(
-                    f"detector.stride_in_1x1=true: {name} has no bottlenecks; "
-                    "set it to false or use resnet50 or resnet101."
-                )
-            layer[0].conv1.stride, layer[0].conv2.stride = (2, 2), (1, 1)
 
     def blocks(self) -> list[list[nn.Module]]:
         """The modules of stem, res2, res3, res4 and res5."""
@@ -180,17 +169,14 @@ class TimmBackbone(Backbone):
             )
 
 
-def build_backbone(
-    name: str, *, norm: Norm = "batch", stride_in_1x1: bool = False, frozen_blocks: int = 0
-) -> Backbone:
+def build_backbone(name: str, *, norm: Norm = "batch", frozen_blocks: int = 0) -> Backbone:
     """The backbone called `name` (`resnet50`, `timm:NAME`) with random weights."""
     if name in RESNETS:
-        backbone: Backbone = ResNetBackbone(name, norm=norm, stride_in_1x1=stride_in_1x1)
+        backbone: Backbone = ResNetBackbone(name, norm=norm)
     elif name.startswith(TIMM_PREFIX):
-        if norm == "group" or stride_in_1x1:
+        if norm == "group":
             raise UserError(
-                f"detector.backbone={name}: detector.norm=group and detector.stride_in_1x1 are "
-                f"for {', '.join(RESNETS)} only."
+                f"detector.backbone={name}: detector.norm=group is for {', '.join(RESNETS)} only."
             )
         backbone = TimmBackbone(name.removeprefix(TIMM_PREFIX))
     else:

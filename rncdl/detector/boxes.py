@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,8 +11,6 @@ ANCHOR_CODER = BoxCoder(weights=(1.0, 1.0, 1.0, 1.0))
 """Offsets between anchors and boxes."""
 REGION_CODER = BoxCoder(weights=(10.0, 10.0, 5.0, 5.0))
 """Offsets between proposals and boxes; the weights bring their spread near one."""
-
-AnchorOffset = Literal["corner", "centre"]
 
 
 def cell_anchors(size_px: float, ratios: Sequence[float]) -> Tensor:
@@ -31,18 +28,17 @@ def pyramid_anchors(
     *,
     sizes_px: tuple[float, ...],
     ratios: tuple[float, ...],
-    offset: AnchorOffset,
     device: torch.device,
 ) -> Tensor:
     """(A, 4) anchors of all levels, the finest first, in the order level, row, column, ratio.
 
-    One shape, stride and size per level. Kept for the shapes asked for last.
+    One shape, stride and size per level. An anchor is centred on its cell's corner, as in
+    Detectron2 and torchvision. Kept for the shapes asked for last.
     """
-    shift = 0.5 if offset == "centre" else 0.0
     levels = []
     for (height, width), stride, size in zip(shapes_hw, strides_px, sizes_px, strict=True):
-        y = (torch.arange(height, device=device) + shift) * stride
-        x = (torch.arange(width, device=device) + shift) * stride
+        y = torch.arange(height, device=device) * stride
+        x = torch.arange(width, device=device) * stride
         centre_y, centre_x = torch.meshgrid(y, x, indexing="ij")
         centres = torch.stack((centre_x, centre_y, centre_x, centre_y), -1)
         around = cell_anchors(size, ratios).to(device)

@@ -36,8 +36,6 @@ class ImportedDetector:
     masks: bool
     state: dict[str, Tensor]
     """For `Detector.load_state_dict`, complete."""
-    has_background: bool
-    """False: the checkpoint had no background row, and the one in `state` can never win."""
     novel_heads: tuple[dict[str, Tensor], ...]
     """Of discovery checkpoints, one per head: `projection.0.weight` ..., `prototypes`."""
 
@@ -80,7 +78,6 @@ def convert_detectron2(
         num_known=num_known,
         masks=masks,
         state=converted,
-        has_background=not is_discovery,
         # A supervised checkpoint holds novel heads too, as they were drawn at random.
         novel_heads=novel_heads if is_discovery else (),
     )
@@ -138,11 +135,8 @@ def _settings_of(network: Mapping[str, Tensor], source: Path | str) -> DetectorS
     return DetectorSettings(
         backbone=backbone,
         norm="batch" if find(r".*stem\.conv1\.norm\.num_batches_tracked") else "frozen",
-        stride_in_1x1=False,
         fpn_channels=len(lateral),
         fpn_norm="backbone.fpn_lateral2.norm.weight" in network,
-        size_divisor=32,
-        anchor_offset="corner",
         roi_sampling_ratio=0,
         roi_reference_px=224,
         box_head_width=len(box_layer),

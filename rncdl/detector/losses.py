@@ -14,6 +14,11 @@ from rncdl.detector.boxes import ANCHOR_CODER, REGION_CODER, at_least_float32
 from rncdl.detector.model import MASK_SIZE, Detector
 from rncdl.detector.proposals import AnchorScores, select_proposals
 
+RPN_POSITIVE_IOU, RPN_NEGATIVE_IOU, ROI_POSITIVE_IOU = 0.7, 0.3, 0.5
+"""Overlap with an annotation from which an anchor or a region is an object, or below which none."""
+RPN_POSITIVE_SHARE = 0.5
+"""Of the sampled anchors."""
+PROPOSAL_NMS = 0.7
 UNMATCHED = -1
 """Index of the annotation of a box that overlaps none enough."""
 
@@ -45,15 +50,15 @@ def supervised_losses(detector: Detector, samples: Sequence[Sample]) -> dict[str
     rpn_objectness, rpn_box = anchor_losses(
         scores,
         boxes,
-        positive_iou=settings.rpn_positive_iou,
-        negative_iou=settings.rpn_negative_iou,
+        positive_iou=RPN_POSITIVE_IOU,
+        negative_iou=RPN_NEGATIVE_IOU,
         num_samples=settings.rpn_samples,
-        positive_share=settings.rpn_positive_share,
+        positive_share=RPN_POSITIVE_SHARE,
     )
     proposals = select_proposals(
         scores,
         batch.sizes_hw,
-        nms=settings.proposal_nms,
+        nms=PROPOSAL_NMS,
         before_nms=settings.proposals_before_nms,
         after_nms=settings.proposals_after_nms,
     )
@@ -61,7 +66,7 @@ def supervised_losses(detector: Detector, samples: Sequence[Sample]) -> dict[str
         sample_regions(
             torch.cat((proposal.boxes_xyxy, truth)),
             truth,
-            positive_iou=settings.roi_positive_iou,
+            positive_iou=ROI_POSITIVE_IOU,
             num_samples=settings.roi_samples,
             positive_share=settings.roi_positive_share,
         )

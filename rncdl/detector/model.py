@@ -23,6 +23,8 @@ BOX_POOL = 7
 MASK_POOL = 14
 MASK_SIZE = 2 * MASK_POOL
 PYRAMID_STRIDES_PX = (*STRIDES_PX, 64)
+SIZE_DIVISOR_PX = 32
+"""Batches are padded to a multiple of this, the stride of P5."""
 
 
 @dataclass
@@ -56,7 +58,6 @@ class Detector(nn.Module):
         self.backbone = build_backbone(
             settings.backbone,
             norm=settings.norm,
-            stride_in_1x1=settings.stride_in_1x1,
             frozen_blocks=settings.frozen_blocks,
         )
         channels = settings.fpn_channels
@@ -88,8 +89,9 @@ class Detector(nn.Module):
     def batch_images(self, images: Sequence[Tensor]) -> ImageBatch:
         """The images (3, h, w) uint8 on the detector's device, normalised and padded."""
         sizes = [(image.shape[1], image.shape[2]) for image in images]
-        divisor = self.settings.size_divisor
-        height, width = (-(-max(side) // divisor) * divisor for side in zip(*sizes, strict=True))
+        height, width = (
+            -(-max(side) // SIZE_DIVISOR_PX) * SIZE_DIVISOR_PX for side in zip(*sizes, strict=True)
+        )
         mean, std = self.pixel_mean[:, None, None], self.pixel_std[:, None, None]
         pixels = mean.new_zeros(len(images), 3, height, width)
         for row, image, (h, w) in zip(pixels, images, sizes, strict=True):
@@ -111,7 +113,6 @@ class Detector(nn.Module):
             PYRAMID_STRIDES_PX,
             sizes_px=self.settings.anchor_sizes_px,
             ratios=self.settings.anchor_ratios,
-            offset=self.settings.anchor_offset,
             device=self.device,
         )
         return AnchorScores(

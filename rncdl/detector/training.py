@@ -14,9 +14,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rncdl.classes import KnownLabels
 from rncdl.config import Settings, TrainSettings
+from rncdl.data.batch_loader import Batch, BatchLoader
 from rncdl.data.batches import TrainingBatches, repeat_factors
 from rncdl.data.datasets import LabelledImages
-from rncdl.data.loading import Batch, BatchLoader
 from rncdl.data.samples import Sample, unlabelled_sample
 from rncdl.detector.losses import SupervisedStep
 from rncdl.detector.model import Detector
@@ -131,12 +131,11 @@ def _first_state(
     detector: Detector, train: TrainSettings, processes: Processes, precision: torch.dtype
 ) -> _State:
     """The detector on its device, ready to be trained, and its optimiser."""
-    memory_format = torch.channels_last if train.channels_last else torch.contiguous_format
-    detector.to(processes.device, memory_format=memory_format)  # type: ignore[call-overload]
+    detector.to(processes.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     detector.train()
     return _State(
         detector,
-        make_sgd(detector, momentum=train.momentum, weight_decay=train.weight_decay),
+        make_sgd(detector, weight_decay=train.weight_decay),
         torch.amp.GradScaler(processes.device.type, enabled=precision == torch.float16),
     )
 
@@ -147,7 +146,7 @@ def _rate_of(step: int, train: TrainSettings) -> float:
         train.steps,
         peak=train.rate,
         start=train.rate_at_start,
-        end=train.rate_at_end,
+        end=0.0,
         warmup_steps=train.warmup_steps,
         shape=train.schedule,
         drop_at=train.drop_at,
@@ -169,7 +168,6 @@ def _save_or_stop(
         state=state.to_dict,
         check=lambda: _require_finite(meter.find_bad_step(), state.step),
         every=train.checkpoint_every,
-        keep=train.keep_checkpoints,
         stop=stop,
         processes=processes,
         how_to_continue=f"Continue with: rncdl train --run {run.path} --resume",
@@ -221,7 +219,6 @@ def open_training_loader(
         rank=processes.rank,
         world_size=processes.count,
         start_step=first_step,
-        group_by_aspect=data.group_by_aspect,
         repeats=repeat_factors(labels, data.repeat_threshold),
     )
     return BatchLoader(dataset, batches, workers=data.workers)

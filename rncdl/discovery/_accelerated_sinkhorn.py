@@ -1,4 +1,4 @@
-"""Sinkhorn's iteration in a quarter of the rounds or fewer, each of them two products.
+"""Sinkhorn's iteration in a third of the rounds or fewer, each of them two products.
 
 With the kernel `K = exp(sharpness * logits + offsets)`, rows divided by their maximum, one round is
 `a = 1 / (K b)`, then `b = shares / (K^T a)`. In `x = log b` this is a fixed-point iteration, and
@@ -26,12 +26,12 @@ from rncdl.discovery.sinkhorn import (
 # moves a row's sum by at most num_classes * exp(_FLOOR + 2 * _MAX_SCALING), that is 2e-9 each.
 _FLOOR = -50.0
 _MAX_SCALING = 15.0
-# So many rounds after the last time the scalings are moved into the kernel, where they are exact.
+# Rounds after which the scalings are moved into the kernel, where they are exact.
 _ROUNDS_PER_KERNEL = 15
 # Columns whose largest exponent is below this are raised first.
 _STARVED = -30.0
 _HISTORY = 15
-# A plain round never raises the share error; an extrapolation that raises it so much is undone.
+# A plain round never raises the share error; an extrapolation that raises it this far is undone.
 _MAX_GROWTH = 4.0
 
 

@@ -5,7 +5,7 @@ import math
 COLLAPSED_SHARE = 0.1
 """Fewer clusters in use than this share of N, after the warm-up, is called a collapse."""
 EXPLODED_FACTOR = 10.0
-"""A loss so many times that of guessing is called a divergence."""
+"""A loss this many times that of guessing is called a divergence."""
 
 
 def has_collapsed(clusters_in_use: float, num_clusters: float) -> bool:

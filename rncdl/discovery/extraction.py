@@ -19,11 +19,11 @@ class RegionChoice:
     """Which regions of an image are looked at."""
 
     per_image: int
-    """the RPN's best so many"""
+    """how many of the RPN's boxes, the best first"""
     nms: float | None
     """among them; None: none"""
     matched_per_image: int
-    """at most so many proposals that lie on an annotation"""
+    """the most proposals kept that lie on an annotation"""
     matched_iou: float
     before_nms: int
     """proposals per level before any NMS"""

@@ -53,8 +53,8 @@ def batch_of_extracted(
 ) -> DiscoveryBatch:
     """A batch of freshly extracted images: two views of the pool's, one of the labelled ones.
 
-    partner_iou: regions that overlap by so much stand for each other in the second view, drawn
-    anew for each `seed`.
+    partner_iou: regions that overlap at least this much stand for each other in the second
+    view, drawn anew for each `seed`.
     """
     second = [image.features[1] for image in pool]
     if partner_iou is not None:
@@ -91,8 +91,9 @@ class BankFeed:
     ) -> None:
         """batch_images, labelled_images: of one step, over all processes.
 
-        regions_per_image: the best so many of those in the bank; None: all of them.
-        partner_iou: regions that overlap by so much stand for each other in the second view.
+        regions_per_image: how many of the bank's regions are read, the best first; None: all.
+        partner_iou: regions that overlap at least this much stand for each other in the second
+        view.
         """
         self._bank = bank
         self._counts = np.minimum(bank.counts(), regions_per_image or bank.shape.regions_per_image)

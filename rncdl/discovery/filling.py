@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from rncdl.config import Settings
+from rncdl.data.batch_loader import Batch, BatchLoader
 from rncdl.data.datasets import BadImage
-from rncdl.data.loading import Batch, BatchLoader
 from rncdl.data.viewed_images import Pool, ViewedImage, ViewedImages
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import MISSING, Bank, BankShape, Finished
@@ -29,7 +29,7 @@ from rncdl.training.processes import Processes, autocast, choose_precision
 from rncdl.training.progress import ProgressLine, say
 
 FLUSH_EVERY_S = 10.0
-"""So much work a killed process loses at most, and the batch under way."""
+"""A killed process loses no more work than this, and the batch under way."""
 
 
 def region_choice(settings: Settings) -> RegionChoice:

@@ -8,6 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+TEMPERATURE = 0.1
+"""By which cosines are divided to make logits."""
+
 
 def in_full_precision(features: Tensor) -> torch.autocast:
     """A context in which products are float32 whatever autocast says.
@@ -92,7 +95,7 @@ class NovelHead(nn.Module):
         hidden_width: int = 2048,
         projection_width: int = 256,
         classifier: Literal["cosine", "linear"] = "cosine",
-        temperature: float = 0.1,
+        temperature: float = TEMPERATURE,
         projection: bool = True,
     ) -> None:
         super().__init__()

@@ -6,12 +6,12 @@ from torch.nn import functional
 
 # Elements of one block of the regions x centroids distances: 64 MB of float32.
 _BLOCK_ELEMENTS = 1 << 24
-# The first centroids are drawn in so many passes; with fewer centroids this is k-means++ exactly.
+# Passes in which the first centroids are drawn; with fewer centroids this is k-means++ exactly.
 _SEED_PASSES = 32
 
 
 def kmeans(features: Tensor, k: int, *, rounds: int, generator: Generator | None = None) -> Tensor:
-    """Centroids (k, F) of `features` (R, F), R >= k, after so many of Lloyd's rounds.
+    """Centroids (k, F) of `features` (R, F), R >= k, after `rounds` of Lloyd's algorithm.
 
     Seeds are drawn, as in k-means++, with probability proportional to the squared distance from
     those already drawn, but several per pass when k is large. The same `generator` (on the CPU)
@@ -28,7 +28,7 @@ def nearest(features: Tensor, centroids: Tensor) -> Tensor:
 
 
 def refine_centroids(features: Tensor, centroids: Tensor, *, rounds: int) -> Tensor:
-    """Centroids (k, F) after so many of Lloyd's rounds from the given ones.
+    """Centroids (k, F) after `rounds` of Lloyd's algorithm from the given ones.
 
     A centroid that no feature is nearest to moves to the worst served feature; where several do,
     the worst served are dealt out in turn.

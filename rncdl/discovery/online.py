@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from rncdl.config import DiscoverSettings, Settings
+from rncdl.data.batch_loader import BatchLoader
 from rncdl.data.batches import TrainingBatches, repeat_factors
-from rncdl.data.loading import BatchLoader
 from rncdl.data.viewed_images import Pool, ViewedImage
 from rncdl.detector.losses import supervised_losses
 from rncdl.detector.model import Detector
@@ -78,7 +78,6 @@ class OnlineFeed:
             rank=self._processes.rank,
             world_size=self._processes.count,
             start_step=start,
-            group_by_aspect=self._settings.data.group_by_aspect,
             repeats=None if salt == 0 else repeat_factors(labels, 0.0),
         )
 

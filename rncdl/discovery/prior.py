@@ -6,29 +6,31 @@ from typing import Literal
 import torch
 from torch import Generator, Tensor
 
+LOG_MEAN = 1.0
+"""The paper's. A factor common to all classes, which the normalisation removes again."""
+
 
 @lru_cache(maxsize=16)
 def class_shares(
     num_classes: int,
     kind: Literal["lognormal", "uniform"],
     *,
-    mean: float,
     sigma: float,
     num_regions: int,
 ) -> Tensor:
     """Shares (C,) float32 of the classes, from the largest to the smallest, summing to one.
 
-    `lognormal`: the quantiles at (i + 0.5) / C of the distribution whose logarithm has `mean` and
-    `sigma`, the same on every machine and in every run. The mean is a common factor, which the
-    normalisation removes unless a share meets the floor: every class gets at least one of the
-    `num_regions`, the others giving up in proportion. Where there are more classes than regions
-    that cannot be, and all shares are equal. Kept for the next step: not to be changed in place.
+    `lognormal`: the quantiles at (i + 0.5) / C of the distribution whose logarithm has the mean
+    `LOG_MEAN` and the deviation `sigma`, the same on every machine and in every run. Every class
+    gets at least one of the `num_regions`, the others giving up in proportion. Where there are more
+    classes than regions that cannot be, and all shares are equal. Kept for the next step: not to be
+    changed in place.
     """
     if kind == "uniform":
         return torch.full((num_classes,), 1 / num_classes)
     ranks = torch.arange(num_classes, dtype=torch.float64)
     quantiles = 1 - (ranks + 0.5) / num_classes
-    shares = torch.exp(mean + sigma * torch.special.ndtri(quantiles))
+    shares = torch.exp(LOG_MEAN + sigma * torch.special.ndtri(quantiles))
     return _raise_to_floor(shares / shares.sum(), 1 / max(num_classes, num_regions)).float()
 
 

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from rncdl.config import LEARNING_SETTINGS, Augmentation, DetectorSettings, Precision, Settings
 from rncdl.data.viewed_images import Pool, ViewedImages
+from rncdl.detector.losses import PROPOSAL_NMS, ROI_POSITIVE_IOU
 from rncdl.discovery.extraction import RegionChoice
 
 
@@ -64,16 +65,16 @@ class BankRecipe:
             per_image=self.regions_per_image,
             nms=self.region_nms,
             matched_per_image=self.matched_regions_per_image,
-            matched_iou=self.detector.roi_positive_iou,
+            matched_iou=ROI_POSITIVE_IOU,
             before_nms=self.proposals_before_nms,
-            matched_nms=self.detector.proposal_nms,
+            matched_nms=PROPOSAL_NMS,
             matched_candidates=self.detector.proposals_after_nms,
         )
 
     def view_images(
         self, pool: Pool, *, on_bad_image: Literal["error", "skip"], num_views: int | None = None
     ) -> ViewedImages:
-        """The pool in so many views each; None: in those of the bank."""
+        """The pool, each image in `num_views` views; None: as many as the bank holds."""
         return ViewedImages(
             pool,
             num_views=num_views or self.views,

@@ -19,6 +19,7 @@ from rncdl.training.optimizer import make_sgd
 from rncdl.training.processes import Processes, choose_precision
 from rncdl.training.progress import ProgressLine
 
+WEIGHT_DECAY = 1e-4
 _MOST_EMPTY = 100
 """Batches without a region, one after the other, after which no more are waited for."""
 _FIRST_ROUNDS = 100
@@ -88,7 +89,7 @@ def first_state(
     in_half = choose_precision(settings.precision, device) == torch.float16
     return DiscoveryState(
         trained=trained,
-        optimizer=make_sgd(trained, momentum=settings.momentum, weight_decay=settings.weight_decay),
+        optimizer=make_sgd(trained, weight_decay=WEIGHT_DECAY),
         memories=_empty_memories(heads, settings, processes),
         scaler=torch.amp.GradScaler(device.type, enabled=in_half and len(also_trained) > 0),
         max_rounds=settings.max_rounds
@@ -107,7 +108,7 @@ def restore(state: DiscoveryState, checkpoints: Path, processes: Processes) -> N
         raise UserError(
             f"{checkpoints}: this discovery was begun by {len(folders)} processes, each of which "
             f"has a memory of its own, and cannot be continued by {processes.count}; give "
-            f"--processes {len(folders)}, or begin another one with --name."
+            f"--processes {len(folders)}, or begin another one with --discovery."
         )
     saved = {path.name: path for path in list_checkpoints(checkpoints / f"rank_{processes.rank}")}
     common = set.intersection(*(set(names) for names in processes.gather(list(saved))))

@@ -13,6 +13,9 @@ from rncdl.discovery.kmeans import kmeans_pseudo_labels
 from rncdl.discovery.loss import discovery_loss, supervised_loss, swapped_loss
 from rncdl.discovery.prior import class_shares, order_shares
 
+SHARE_TOLERANCE = 1e-3
+"""L1 error of the class shares at which the assignment stops."""
+
 
 @dataclass(frozen=True)
 class Labelling:
@@ -20,10 +23,8 @@ class Labelling:
 
     kind: Literal["sinkhorn", "kmeans"] = "sinkhorn"
     sharpness: float = 10.0
-    share_tolerance: float = 1e-3
     max_rounds: int = 500
     prior: Literal["lognormal", "uniform"] = "lognormal"
-    prior_mean: float = 1.0
     prior_sigma: float = 0.5
     order: Literal["mass", "random", "fixed"] = "mass"
     kmeans_rounds: int = 3
@@ -145,7 +146,7 @@ def pseudo_labels(
                     logits,
                     _ordered_shares(labelling, mass, num_regions=len(rows), seed=seed),
                     sharpness=labelling.sharpness,
-                    tolerance=labelling.share_tolerance,
+                    tolerance=SHARE_TOLERANCE,
                     max_rounds=labelling.max_rounds,
                     start=start,
                     keep_rows=len(batch),
@@ -176,7 +177,6 @@ def _ordered_shares(labelling: Labelling, mass: Tensor, *, num_regions: int, see
     shares = class_shares(
         len(mass),
         labelling.prior,
-        mean=labelling.prior_mean,
         sigma=labelling.prior_sigma,
         num_regions=num_regions,
     )

@@ -14,7 +14,7 @@ from rncdl.discovery.divergence import has_collapsed
 from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.heads import DiscoveryHeads, RowNorm
 from rncdl.discovery.state import DiscoveryState, fill_memories, first_state, restore
-from rncdl.discovery.step import Labelling, StepStatistics, discovery_step
+from rncdl.discovery.step import SHARE_TOLERANCE, Labelling, StepStatistics, discovery_step
 from rncdl.errors import UserError
 from rncdl.training.interruption import StopRequest, stop_request
 from rncdl.training.journal import Journal
@@ -144,7 +144,6 @@ def _save_or_stop(
         state=state.to_dict,
         check=lambda: _require_finite(meter.find_bad_step(), state.step),
         every=settings.checkpoint_every,
-        keep=settings.keep_checkpoints,
         stop=stop,
         processes=processes,
         how_to_continue="Continue with the same command and --resume.",
@@ -172,7 +171,7 @@ def _rounds_to_come(
     """
     if device.type == "cpu":
         return settings.max_rounds
-    was_enough = figures["share_error"] <= settings.share_tolerance
+    was_enough = figures["share_error"] <= SHARE_TOLERANCE
     wanted = 10 + 2 * math.ceil(figures["num_rounds"]) if was_enough else 2 * state.max_rounds
     return min(wanted, settings.max_rounds)
 
@@ -193,10 +192,8 @@ def _labelling(settings: DiscoverSettings, *, max_rounds: int) -> Labelling:
     return Labelling(
         kind=settings.pseudo_labels,
         sharpness=settings.sharpness,
-        share_tolerance=settings.share_tolerance,
         max_rounds=max_rounds,
         prior=settings.prior,
-        prior_mean=settings.prior_mean,
         prior_sigma=settings.prior_sigma,
         order=settings.order,
     )

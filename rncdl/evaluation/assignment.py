@@ -14,7 +14,6 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from rncdl.data.records import Category
-from rncdl.errors import UserError
 
 Protocol = Literal["fixed", "paper"]
 
@@ -122,26 +121,3 @@ def write_assignment(path: Path, assignment: Assignment, categories: Sequence[Ca
                     f"{assignment.purity[output]:.4f}",
                 ]
             )
-
-
-def read_assignment(path: Path, categories: Sequence[Category]) -> Assignment:
-    """What `write_assignment` wrote; the categories may stand in another order than then."""
-    column_of = {str(category.id): column for column, category in enumerate(categories)}
-    column_of[""] = UNMAPPED
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            lines = list(csv.DictReader(file))
-    except OSError as error:
-        raise UserError(f"{path}: cannot read the assignment ({error.strerror}).") from error
-    try:
-        return Assignment(
-            class_columns=np.array([column_of[line["category_id"]] for line in lines], np.int64),
-            counts=np.array([int(line["count"]) for line in lines], np.int64),
-            sizes=np.array([int(line["size"]) for line in lines], np.int64),
-            num_known=sum(line["kind"] == "known" for line in lines),
-        )
-    except (KeyError, ValueError) as error:
-        raise UserError(
-            f"{path}: {error} is not a column, a number or a category id of this dataset: give an "
-            f"assignment made for it, with the columns {', '.join(_HEADER)}."
-        ) from error

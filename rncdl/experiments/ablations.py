@@ -4,8 +4,9 @@ Counts (clusters, proposals, batches of memory) are multiples of the run's own, 
 of its own: 3000 clusters, 50 proposals, 100 batches.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from rncdl.evaluation.comparison import Published
 from rncdl.experiments.published import RNCDL
@@ -16,10 +17,11 @@ _DIVERGED = Published(None, diverged=True)
 
 @dataclass(frozen=True)
 class AblationRow:
-    """One row: settings that it changes, and which of the novel heads it shows."""
+    """One row: what it changes, and which of the novel heads it shows."""
 
     title: str
-    overrides: tuple[str, ...] = ()
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """of the settings of discovery"""
     published: Published | None = None
     head: int = 0
     left_out: str | None = None
@@ -60,36 +62,30 @@ def ablation_tables(
 _ALPHA = AblationTable(
     "Strength α of the supervised loss",
     (
-        AblationRow("α = 0", ("discover.alpha=0",), Published(6.59, 16.58, 5.77)),
-        AblationRow("α = 0.1", ("discover.alpha=0.1",), Published(6.90, 22.26, 5.64)),
-        AblationRow("α = 0.5", ("discover.alpha=0.5",), RNCDL),
-        AblationRow("α = 1", ("discover.alpha=1",), Published(6.35, 25.81, 4.75)),
+        AblationRow("α = 0", {"alpha": 0}, Published(6.59, 16.58, 5.77)),
+        AblationRow("α = 0.1", {"alpha": 0.1}, Published(6.90, 22.26, 5.64)),
+        AblationRow("α = 0.5", {"alpha": 0.5}, RNCDL),
+        AblationRow("α = 1", {"alpha": 1}, Published(6.35, 25.81, 4.75)),
     ),
 )
 
 _COMPONENTS = AblationTable(
     "Components",
     (
-        AblationRow("RNCDL", (), RNCDL),
-        AblationRow("single phase", ("discover.single_phase=true",), _DIVERGED),
-        AblationRow("nothing frozen", ("discover.frozen=nothing",), _DIVERGED),
-        AblationRow(
-            "RoI heads free", ("discover.frozen=roi_heads_free",), Published(5.60, 20.55, 4.37)
-        ),
-        AblationRow("uniform prior", ("discover.prior=uniform",), Published(5.75, 24.11, 4.23)),
+        AblationRow("RNCDL", published=RNCDL),
+        AblationRow("single phase", {"single_phase": True}, _DIVERGED),
+        AblationRow("nothing frozen", {"frozen": "nothing"}, _DIVERGED),
+        AblationRow("RoI heads free", {"frozen": "roi_heads_free"}, Published(5.60, 20.55, 4.37)),
+        AblationRow("uniform prior", {"prior": "uniform"}, Published(5.75, 24.11, 4.23)),
         AblationRow(
             "k-means pseudo-labels",
-            ("discover.pseudo_labels=kmeans",),
+            {"pseudo_labels": "kmeans"},
             Published(2.06, 21.13, 0.48),
         ),
-        AblationRow(
-            "without projection MLP", ("discover.projection=false",), Published(5.30, 26.13, 3.58)
-        ),
-        AblationRow(
-            "without swapped assignments", ("discover.swap=false",), Published(6.74, 26.02, 5.14)
-        ),
-        AblationRow("without memory", ("discover.memory_batches=0",), Published(2.83, 24.19, 1.06)),
-        AblationRow("FC instead of cosine classifier", ("discover.classifier=linear",), _DIVERGED),
+        AblationRow("without projection MLP", {"projection": False}, Published(5.30, 26.13, 3.58)),
+        AblationRow("without swapped assignments", {"swap": False}, Published(6.74, 26.02, 5.14)),
+        AblationRow("without memory", {"memory_batches": 0}, Published(2.83, 24.19, 1.06)),
+        AblationRow("FC instead of cosine classifier", {"classifier": "linear"}, _DIVERGED),
         AblationRow(
             "without MoCo pretraining",
             published=Published(4.77, 16.92, 3.77),
@@ -102,10 +98,10 @@ _COMPONENTS = AblationTable(
 _NMS = AblationTable(
     "NMS among the proposals of discovery",
     (
-        AblationRow("NMS 0.8", ("discover.region_nms=0.8",), Published(5.76)),
-        AblationRow("NMS 0.9", ("discover.region_nms=0.9",), Published(6.77)),
-        AblationRow("NMS 0.99", ("discover.region_nms=0.99",), Published(6.84)),
-        AblationRow("no NMS", ("discover.region_nms=null",), RNCDL),
+        AblationRow("NMS 0.8", {"region_nms": 0.8}, Published(5.76)),
+        AblationRow("NMS 0.9", {"region_nms": 0.9}, Published(6.77)),
+        AblationRow("NMS 0.99", {"region_nms": 0.99}, Published(6.84)),
+        AblationRow("no NMS", {"region_nms": None}, RNCDL),
     ),
 )
 
@@ -118,16 +114,12 @@ def _classes(num_clusters: int, clusters: Sequence[int] | None) -> AblationTable
             5000: Published(6.24, 24.91, 4.70),
         }
         rows = [
-            AblationRow(
-                f"N = {number} (paper: {paper})", (f"discover.heads=[{number}]",), published
-            )
+            AblationRow(f"N = {number} (paper: {paper})", {"heads": [number]}, published)
             for paper, published in alone.items()
             for number in [_scale(paper, num_clusters / _PAPER_CLUSTERS)]
         ]
     else:
-        rows = [
-            AblationRow(f"N = {number}", (f"discover.heads=[{number}]",)) for number in clusters
-        ]
+        rows = [AblationRow(f"N = {number}", {"heads": [number]}) for number in clusters]
     return AblationTable("Number of novel classes N", tuple(rows))
 
 
@@ -136,7 +128,7 @@ def _proposals(regions_per_image: int) -> AblationTable:
     rows = [
         AblationRow(
             f"{number} proposals (paper: {paper})",
-            (f"discover.regions_per_image={number}",),
+            {"regions_per_image": number},
             published,
         )
         for paper, published in found.items()
@@ -153,9 +145,7 @@ def _memory(memory_batches: int) -> AblationTable:
         100: RNCDL,
     }
     rows = [
-        AblationRow(
-            f"{number} batches (paper: {paper})", (f"discover.memory_batches={number}",), published
-        )
+        AblationRow(f"{number} batches (paper: {paper})", {"memory_batches": number}, published)
         for paper, published in found.items()
         for number in [_scale(paper, memory_batches / _PAPER_MEMORY, least=min(paper, 1))]
     ]
@@ -174,12 +164,11 @@ def _heads(num_clusters: int, clusters: Sequence[int] | None) -> AblationTable:
     else:
         numbers, together = list(clusters), [None] * len(clusters)
     alone = _classes(num_clusters, clusters).rows
-    all_heads = f"discover.heads=[{','.join(map(str, numbers))}]"
     rows = [
-        AblationRow(f"{row.title}, trained at once", (all_heads,), published, head=head)
+        AblationRow(f"{row.title}, trained at once", {"heads": numbers}, published, head=head)
         for head, (row, published) in enumerate(zip(alone, together, strict=True))
     ]
-    rows += [AblationRow(f"{row.title}, alone", row.overrides, row.published) for row in alone]
+    rows += [AblationRow(f"{row.title}, alone", row.changes, row.published) for row in alone]
     return AblationTable("Several novel heads at once", tuple(rows))
 
 

@@ -6,8 +6,6 @@ SOURCE = (
     "V. Fomenko, I. Elezi, D. Ramanan, L. Leal-Taixé, A. Ošep: Learning to Discover and Detect "
     "Objects, NeurIPS 2022; COCO-half → LVIS, box mAP in percent"
 )
-COMPARISON_TABLE = "Comparison with state-of-the-art models"
-"""Caption of the table in the paper."""
 
 RNCDL = Published(6.92, 25.00, 5.42)
 

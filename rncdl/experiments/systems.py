@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from rncdl.config import resolve_settings
+from rncdl.config import change
 from rncdl.discovery.phase import needs_online
 from rncdl.discovery.training import Diverged
 from rncdl.experiments.baselines.methods import METHODS, Material
@@ -70,13 +70,13 @@ def _attach_random_head(setup: Setup, seed: int) -> Trained:
     """What RNCDL starts from at this seed."""
     torch.manual_seed(seed)
     heads = build_heads(setup.detector, setup.settings.discover)
-    settings = resolve_settings(base=setup.settings, overrides=[f"seed={seed}"])
+    settings = change(setup.settings, seed=seed)
     classifiers = by_each_head(setup, setup.detector, heads, settings)
     return Trained(setup.detector, setup.split, classifiers)
 
 
 def _discover(setup: Setup, seed: int) -> Trained:
-    settings = resolve_settings(base=setup.settings, overrides=[f"seed={seed}"])
+    settings = change(setup.settings, seed=seed)
     bank = None if needs_online(settings.discover) else setup.bank()
     return train_discovery(setup, RNCDL_KEY, settings, bank=bank)
 

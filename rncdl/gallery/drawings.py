@@ -24,8 +24,6 @@ DRAWING_SIDE_PX = 480
 _QUIET_HUES = (0.36, 0.72)  # green over blue to violet
 _RED_HUES = (-0.07, 0.075)  # crimson over red to orange
 _MASK_OPACITY = 0.35
-_PANEL_GAP_PX = 8
-_TITLE_COLOUR = (128, 128, 128)  # legible on white and on black
 
 Colour = tuple[int, int, int]
 Plate = tuple[float, float, float, float]
@@ -119,28 +117,6 @@ def draw_marks(image: Image.Image, marks: Marks, *, side_px: int = DRAWING_SIDE_
     for row in reversed(range(len(marks))):
         _write_name(pen, _caption(marks, row), plates[row], marks.colours[row], size=drawn.size)
     return drawn
-
-
-def side_by_side(
-    panels: Sequence[Image.Image], titles: Sequence[str], *, background: Colour | None = None
-) -> Image.Image:
-    """The panels in a row, as high as the highest, each under its title.
-
-    The title row is see-through where no background is given.
-    """
-    font = _font(max(panel.height for panel in panels))
-    title_px = round(1.8 * font.size)
-    width = sum(panel.width for panel in panels) + _PANEL_GAP_PX * (len(panels) - 1)
-    height = max(panel.height for panel in panels) + title_px
-    ground = (0, 0, 0, 0) if background is None else background
-    row = Image.new("RGBA" if background is None else "RGB", (width, height), ground)
-    pen = ImageDraw.Draw(row)
-    left = 0
-    for panel, title in zip(panels, titles, strict=True):
-        row.paste(panel, (left, title_px))
-        pen.text((left + panel.width / 2, title_px / 2), title, _TITLE_COLOUR, font, anchor="mm")
-        left += panel.width + _PANEL_GAP_PX
-    return row
 
 
 def _tint(image: Image.Image, mask: np.ndarray, colour: Colour, *, scale: int) -> Image.Image:

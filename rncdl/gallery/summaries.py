@@ -17,7 +17,7 @@ BLOCK_REGIONS = 4096
 """Regions that are looked at together."""
 NUM_NEAREST = 3
 _FEW_IMAGES = 10
-"""A cluster found in so many images promises half of what one found everywhere does."""
+"""A cluster found in this many images promises half of what one found everywhere does."""
 _BACKGROUND_BELOW = 0.5
 """A region that the detector as trained gives less than this of being a known class, any of
 them, looks like background to it."""

@@ -21,7 +21,7 @@ _PADDING = (128, 128, 128)
 _QUALITIES = (72, 55, 40, 28, 16, 6)
 _SCALES = (1, 2, 4)
 _SAMPLE = 64
-"""So many pictures tell whether a quality is worth trying on all."""
+"""How many pictures tell whether a quality is worth trying on all."""
 
 
 @dataclass(frozen=True)

@@ -185,14 +185,6 @@ class DetectionWriter:
         return UserError(f"{self._path}: cannot write the detections ({error.strerror}).")
 
 
-def write_detections(path: Path, parts: Iterable[Detections]) -> None:
-    """A COCO results json of all parts, written as they come."""
-    writer = DetectionWriter(path)
-    for part in parts:
-        writer.write(part)
-    writer.close()
-
-
 def write_shared_detections(
     paths: Sequence[Path], batches: Iterable[Sequence[Detections]], processes: Processes
 ) -> None:

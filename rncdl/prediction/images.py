@@ -5,9 +5,9 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from rncdl.config import PredictSettings, Settings
+from rncdl.data.batch_loader import Batch, BatchLoader
 from rncdl.data.batches import EvaluationBatches
 from rncdl.data.datasets import BadImage, PlainImages
-from rncdl.data.loading import Batch, BatchLoader
 from rncdl.data.records import ImageRecord
 from rncdl.data.samples import Sample
 from rncdl.detector.locating import RegionCache, Search

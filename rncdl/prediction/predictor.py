@@ -7,7 +7,7 @@ from typing import overload
 
 import torch
 
-from rncdl.config import Settings, resolve_settings
+from rncdl.config import Settings, change, resolve_settings
 from rncdl.data.given_images import GivenImage, pixels_of
 from rncdl.data.samples import Sample, unlabelled_sample
 from rncdl.data.transforms import resize_sample
@@ -88,9 +88,7 @@ class Predictor:
         given = images if isinstance(images, list | tuple) else [images]
         settings = self.settings
         if min_score is not None:
-            settings = resolve_settings(
-                base=settings, overrides=[f"predict.min_score={float(min_score)}"]
-            )
+            settings = change(settings, predict={"min_score": float(min_score)})
         size = settings.predict.batch_size
         found: list[Regions] = []
         for start in range(0, len(given), size):
@@ -145,7 +143,7 @@ def load(
     base = folder.settings() if discovery is None else folder.discovery(discovery).settings()
     settings = resolve_settings(base=base, overrides=overrides)
     if device is not None:
-        settings = resolve_settings(base=settings, overrides=[f"device={device}"])
+        settings = change(settings, device=device)
     split = folder.split()
     detector = load_detector(folder, settings, split, discovery=discovery)
     detector.to(choose_device(settings.device)).eval()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from rncdl.config import DiscoverSettings, Settings, resolve_settings
+from rncdl.config import DiscoverSettings, Settings, change
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.phase import needs_online
 from rncdl.evaluation.comparison import Comparison, Line
@@ -65,13 +65,11 @@ def _tables_of(
 
 
 def _with_one_head(settings: Settings) -> Settings:
-    return resolve_settings(
-        base=settings, overrides=[f"discover.heads=[{settings.discover.heads[0]}]"]
-    )
+    return change(settings, discover={"heads": settings.discover.heads[:1]})
 
 
 def _settings_of(base: Settings, row: AblationRow) -> Settings:
-    return resolve_settings(base=base, overrides=row.overrides)
+    return change(base, discover=row.changes)
 
 
 def settings_key(base: Settings, row: AblationRow) -> str:
@@ -88,7 +86,7 @@ def _lines(base: Settings, table: AblationTable) -> list[Line]:
 
 
 def _train(key: str, settings: Settings, most_regions: int, setup: Setup, seed: int) -> Trained:
-    seeded = resolve_settings(base=settings, overrides=[f"seed={seed}"])
+    seeded = change(settings, seed=seed)
     online = needs_online(settings.discover)
     bank = None if online else _bank_for(setup, settings, most_regions)
     return train_discovery(setup, key, seeded, bank=bank)
@@ -104,10 +102,8 @@ def _bank_for(setup: Setup, settings: Settings, most_regions: int) -> Bank:
     if wanted.region_nms == own.region_nms:
         if wanted.regions_per_image <= own.regions_per_image:
             return setup.bank()
-        most = resolve_settings(
-            base=setup.settings, overrides=[f"discover.regions_per_image={most_regions}"]
-        )
+        most = change(setup.settings, discover={"regions_per_image": most_regions})
         return setup.bank(f"regions_{most_regions}", most)
     nms = "null" if wanted.region_nms is None else str(wanted.region_nms)
-    other = resolve_settings(base=setup.settings, overrides=[f"discover.region_nms={nms}"])
+    other = change(setup.settings, discover={"region_nms": wanted.region_nms})
     return setup.bank(f"nms_{nms}", other)

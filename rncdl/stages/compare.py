@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rncdl.config import change
 from rncdl.evaluation.comparison import Comparison, Line
 from rncdl.experiments.published import CEILING_KEY, COMPARED, SOURCE
 from rncdl.experiments.running import Configuration, run_configurations
@@ -82,6 +83,7 @@ def _train_ceiling(setup: Setup, oracle: Oracle, *, seed: int) -> None:
         val=None,
         val_images=None,
         start_from=setup.run.path,
-        preset=str(setup.folder.settings_file),
-        overrides=[f"seed={seed}", *shorten_schedule(setup.settings.train, steps)],
+        settings=change(
+            setup.settings, seed=seed, train=shorten_schedule(setup.settings.train, steps)
+        ),
     )

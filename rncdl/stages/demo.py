@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from rncdl.config import Settings, resolve_settings
+from rncdl.config import Settings, change, resolve_settings
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
 from rncdl.evaluation.average_precision import APResult
@@ -79,8 +79,7 @@ def run_demo(out: Path, *, seed: int, size: DemoSize) -> None:
     began = time.monotonic()
     world, run = out / "world", RunFolder(out / "run")
     ceiling = RunFolder(out / "ceiling")
-    own = [f"seed={seed}", *size.overrides]
-    settings = resolve_settings(PRESET, own)
+    settings = change(resolve_settings(PRESET, size.overrides), seed=seed)
     with join_processes(settings.device) as processes:
         announce = _announce if processes.is_main else lambda *_: None
         announce(1, f"draw a world: {size.classes} classes, {size.known} of them labelled")
@@ -88,12 +87,12 @@ def run_demo(out: Path, *, seed: int, size: DemoSize) -> None:
             _draw(world, size, seed=seed)
         announce(2, f"train a detector on the {size.known} known classes")
         schedule = shorten_schedule(settings.train, size.detector_steps)
-        _train(run, world / "labelled.json", None, [*own, *schedule])
+        _train(run, world / "labelled.json", None, change(settings, train=schedule))
         announce(3, "discover: extract region features once, then train heads on them")
         _discover(run, world / "unlabelled.json")
         announce(4, f"for comparison, train it further with all {size.classes} classes labelled")
         schedule = shorten_schedule(settings.train, size.ceiling_steps)
-        _train(ceiling, world / "oracle.json", run.path, [*own, *schedule])
+        _train(ceiling, world / "oracle.json", run.path, change(settings, train=schedule))
         announce(5, "measure on the validation images")
         rows = _measure(run, ceiling, world / "val.json", seed=seed, processes=processes)
         if rows is None:
@@ -122,7 +121,7 @@ def _announce(number: int, what: str) -> None:
     console.print(f"[bold]{number}/6[/] {what}")
 
 
-def _train(run: RunFolder, labelled: Path, start_from: Path | None, overrides: list[str]) -> None:
+def _train(run: RunFolder, labelled: Path, start_from: Path | None, settings: Settings) -> None:
     if run.exists:
         resume_training(run.path, [])
         return
@@ -134,8 +133,7 @@ def _train(run: RunFolder, labelled: Path, start_from: Path | None, overrides: l
         val=None,
         val_images=None,
         start_from=start_from,
-        preset=PRESET,
-        overrides=overrides,
+        settings=settings,
     )
 
 

@@ -56,7 +56,7 @@ def discover(
                 base,
                 settings,
                 fixed=FIXED_IN_DISCOVERY,
-                instead="begin another discovery with --name",
+                instead="begin another one with --discovery",
                 processes=processes,
             )
         else:
@@ -77,10 +77,13 @@ def discover(
 
 def _require_free(folder: DiscoveryFolder, *, resume: bool) -> None:
     if folder.heads_file.is_file():
-        raise UserError(f"{folder.path}: this discovery is finished; choose another --name.")
+        raise UserError(
+            f"{folder.path}: this discovery is finished; choose another name (--discovery)."
+        )
     if folder.exists and not resume:
         raise UserError(
-            f"{folder.path}: already begun; continue it with --resume or choose another --name."
+            f"{folder.path}: already begun; continue it with --resume or choose another name "
+            "(--discovery)."
         )
 
 
@@ -96,5 +99,5 @@ def _require_same_files(
     if noted is not None and named != noted:
         raise UserError(
             f"{folder.path}: this discovery was begun with other images ({folder.inputs_file}); "
-            "resume it without naming any, or choose another --name."
+            "resume it without naming any, or choose another name (--discovery)."
         )

@@ -6,7 +6,7 @@ from pathlib import Path
 from torch import Tensor
 
 from rncdl.classes import ClassSplit
-from rncdl.config import Settings, resolve_settings
+from rncdl.config import Settings, change, resolve_settings
 from rncdl.detector.importing import ImportedDetector, read_detectron2
 from rncdl.detector.model import Detector
 from rncdl.errors import UserError
@@ -33,7 +33,7 @@ def import_checkpoint(
             f"{split.num_known}. Name them all, in the order of the model's outputs."
         )
     settings = resolve_settings(preset, overrides)
-    settings = settings.model_copy(update={"detector": imported.settings})
+    settings = change(settings, detector=imported.settings.model_dump())
     run = RunFolder(run_path)
     run.begin(settings, None, split)
     run.save_detector(imported.state, has_masks=imported.masks)
@@ -46,17 +46,17 @@ def _save_heads(
     imported: ImportedDetector, settings: Settings, run: RunFolder, *, name: str
 ) -> None:
     first = imported.novel_heads[0]
-    discover = settings.discover.model_copy(
-        update={
-            "heads": tuple(len(head["prototypes"]) for head in imported.novel_heads),
+    settings = change(
+        settings,
+        discover={
+            "heads": [len(head["prototypes"]) for head in imported.novel_heads],
             "hidden_width": len(first["projection.0.weight"]),
             "projection_width": len(first["projection.3.weight"]),
-        }
+        },
     )
-    settings = settings.model_copy(update={"discover": discover})
     detector = Detector(imported.settings, imported.num_known, masks=imported.masks)
     detector.load_state_dict(imported.state)
-    heads = build_heads(detector, discover)
+    heads = build_heads(detector, settings.discover)
     for head, tensors in zip(heads.novel, imported.novel_heads, strict=True):
         head.load_state_dict(without_first_bias(tensors))
     folder = run.discovery(name)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rncdl.config import change
 from rncdl.data.datasets import BadImage
 from rncdl.data.image_headers import read_sizes_of_all
 from rncdl.data.image_paths import find_images
@@ -54,15 +55,11 @@ def predict(
     interrupted call has done in `out` is kept; one with another origin is refused.
     """
     named, overrides = split_words(words)
-    if min_score is not None:
-        overrides.append(f"predict.min_score={min_score}")
     files = find_images(named, outside=out)
-    predictor = load(
-        run_path,
-        discovery=discovery,
-        head=head,
-        overrides=[*overrides, "data.on_bad_image=skip"],
-    )
+    predictor = load(run_path, discovery=discovery, head=head, overrides=overrides)
+    asked = {} if min_score is None else {"min_score": min_score}
+    settings = change(predictor.settings, predict=asked, data={"on_bad_image": "skip"})
+    predictor = replace(predictor, settings=settings)
     images, unreadable = read_headers(files)
     origin = {**_origin(RunFolder(run_path), predictor, images, head=head), "draw": draw}
     folder = PredictionFolder(out)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from rncdl.config import Settings, dump_settings, resolve_settings
+from rncdl.config import Settings, change, dump_settings
 from rncdl.data.viewed_images import Pool
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.filling import require_origin
@@ -27,7 +27,7 @@ from rncdl.gallery.findings import (
     read_report,
     recall_table,
 )
-from rncdl.gallery.report import (
+from rncdl.gallery.page import (
     Evaluated,
     Page,
     cluster_cards,
@@ -75,7 +75,7 @@ def write_report(
 ) -> None:
     """The page of one discovery."""
     folder = run.discovery(name)
-    settings = resolve_settings(base=folder.settings(), overrides=["data.workers=0"])
+    settings = change(folder.settings(), data={"workers": 0})
     split = run.split()
     device = choose_device(settings.device)
     detector = load_detector(run, settings, split, discovery=name).to(device).eval()
@@ -228,7 +228,6 @@ def _shares(summaries: ClusterSummaries, settings: Settings) -> Markup:
     prior = class_shares(
         num_outputs,
         discover.prior,
-        mean=discover.prior_mean,
         sigma=discover.prior_sigma,
         num_regions=batch * (1 + discover.memory_batches),
     )

@@ -10,12 +10,12 @@ from rncdl.training.processes import Processes
 from rncdl.training.progress import say
 
 _LOSSES = LEARNING_SETTINGS - {"weights", "frozen_blocks"}
-_LOSSES_AND_REGIONS = _LOSSES | {"roi_positive_iou", "proposal_nms", "proposals_after_nms"}
+_LOSSES_AND_REGIONS = _LOSSES | {"proposals_after_nms"}
 
 FIXED_IN_TRAINING = frozenset(
     {
         "seed",
-        *("train.momentum", "train.weight_decay"),  # come back with the optimiser's state
+        "train.weight_decay",  # comes back with the optimiser's state
         *(f"detector.{name}" for name in set(DetectorSettings.model_fields) - _LOSSES_AND_REGIONS),
     }
 )
@@ -28,7 +28,7 @@ FIXED_IN_DISCOVERY = frozenset(
         *("discover.hidden_width", "discover.projection_width"),
         *("discover.memory_batches", "discover.batch_images", "discover.regions_per_image"),
         "discover.pseudo_labels",
-        *("discover.momentum", "discover.weight_decay", "discover.frozen", "discover.single_phase"),
+        *("discover.frozen", "discover.single_phase"),
         *("discover.views", "discover.augmentation", "discover.region_nms"),
         *("discover.matched_regions_per_image", "predict.proposals_before_nms", "train.precision"),
         *("data.short_sides_px", "data.long_side_px", "data.eval_short_side_px", "data.flip"),

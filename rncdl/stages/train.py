@@ -30,14 +30,12 @@ def begin_training(
     val: Path | None,
     val_images: Path | None,
     start_from: Path | None,
-    preset: str | None,
-    overrides: Sequence[str],
+    settings: Settings,
 ) -> None:
     """Begin a run: train the detector on the known classes of `labelled`.
 
     `start_from`: a run whose detector is trained further; the classes may be others.
     """
-    settings = resolve_settings(preset, overrides)
     run = RunFolder(run_path)
     with join_processes(settings.device) as processes:
         annotations = load_dataset(labelled, images, shown=processes.is_main)

@@ -12,11 +12,12 @@ import torch
 from rncdl.errors import UserError
 from rncdl.training.interruption import Interrupted
 
+KEPT = 2
 _NAME = re.compile(r"step_(\d{8})\.pt")
 
 
-def save_checkpoint(folder: Path, step: int, state: Mapping[str, Any], *, keep: int) -> Path:
-    """Save the state after `step` steps and delete all but the newest `keep` checkpoints."""
+def save_checkpoint(folder: Path, step: int, state: Mapping[str, Any]) -> Path:
+    """Save the state after `step` steps and delete all but the newest `KEPT` checkpoints."""
     path = folder / f"step_{step:08d}.pt"
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -37,7 +38,7 @@ def save_checkpoint(folder: Path, step: int, state: Mapping[str, Any], *, keep: 
                 f"{path}: cannot write the checkpoint ({error}); is the disk full?"
             ) from error
         raise
-    for old in list_checkpoints(folder)[:-keep]:
+    for old in list_checkpoints(folder)[:-KEPT]:
         old.unlink()
     return path
 

@@ -5,10 +5,11 @@ from typing import Any
 import torch
 from torch import nn
 
+MOMENTUM = 0.9
 _NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)
 
 
-def make_sgd(module: nn.Module, *, momentum: float, weight_decay: float) -> torch.optim.SGD:
+def make_sgd(module: nn.Module, *, weight_decay: float) -> torch.optim.SGD:
     """SGD over the trainable parameters of `module`; norm layers are not decayed.
 
     The rate is set anew before each step (see `schedule`), so none is given here.
@@ -27,7 +28,7 @@ def make_sgd(module: nn.Module, *, momentum: float, weight_decay: float) -> torc
     return torch.optim.SGD(
         [group for group in groups if group["params"]],
         lr=0.0,
-        momentum=momentum,
+        momentum=MOMENTUM,
         weight_decay=weight_decay,
         # One kernel for all parameters; under float16 the scaler then need not be waited for.
         fused=all(parameter.is_cuda for parameter in trainable),

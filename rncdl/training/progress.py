@@ -1,7 +1,7 @@
 """Progress on the screen: a live bar in a terminal, plain lines elsewhere."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -104,16 +104,6 @@ class ProgressLine:
         left = f"{(self._total - self._done) / rate:.0f} s left" if rate else "starting"
         line = f"{self._title}: {self._done}/{self._total} {self._unit}, {elapsed:.0f} s, {left}"
         say(f"{line}  {self._figures}".rstrip())
-
-
-def track(
-    items: Iterable[T], title: str, total: int, *, unit: str, shown: bool = True
-) -> Iterator[T]:
-    """`items`, counted on the screen as they pass."""
-    with ProgressLine(title, total, unit=unit, shown=shown) as line:
-        for item in items:
-            yield item
-            line.advance()
 
 
 def _short(value: float | str) -> str:

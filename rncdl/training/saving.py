@@ -16,7 +16,6 @@ def save_or_stop(
     folder: Path | None,
     state: Callable[[], Mapping[str, Any]],
     every: int,
-    keep: int,
     stop: StopRequest,
     processes: Processes,
     how_to_continue: str,
@@ -24,7 +23,7 @@ def save_or_stop(
 ) -> None:
     """Save a checkpoint after each `every` steps, the last one, and when asked to stop.
 
-    `folder`: where this process's checkpoints are, the newest `keep` of them; None for a process
+    `folder`: where this process's checkpoints are, the newest of them; None for a process
     that writes none. `state`: makes what is saved. `check`: called by every process before that,
     to raise where it is not worth keeping. Raises `Interrupted`, in all processes, when
     one of them was asked to stop; its message ends with `how_to_continue`.
@@ -34,7 +33,7 @@ def save_or_stop(
     if stopping or is_due:
         check()
         if folder is not None:
-            save_checkpoint(folder, step, state(), keep=keep)
+            save_checkpoint(folder, step, state())
     if stopping:
         raise Interrupted(
             f"Stopped after step {step} of {num_steps}; everything is saved. {how_to_continue}",

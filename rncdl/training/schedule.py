@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from torch.optim import Optimizer
 
@@ -39,12 +39,12 @@ def set_rate(optimizer: Optimizer, rate: float) -> None:
         group["lr"] = rate
 
 
-def shorten_schedule(train: TrainSettings, steps: int) -> Sequence[str]:
-    """Overrides that shrink the supervised phase's schedule to so many steps."""
+def shorten_schedule(train: TrainSettings, steps: int) -> dict[str, Any]:
+    """What changes in the supervised phase's settings when it is to take this many steps."""
     factor = steps / train.steps
     drops = [max(1, round(factor * step)) for step in train.drop_at]
-    return [
-        f"train.steps={steps}",
-        f"train.warmup_steps={round(factor * train.warmup_steps)}",
-        f"train.drop_at={drops}",
-    ]
+    return {
+        "steps": steps,
+        "warmup_steps": round(factor * train.warmup_steps),
+        "drop_at": drops,
+    }

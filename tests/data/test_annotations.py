@@ -15,7 +15,7 @@ from rncdl.data.annotations import (
     load_images_or_annotations,
     without_labels,
 )
-from rncdl.data.masks import decode_mask
+from rncdl.data.masks import decode_masks
 from rncdl.data.problems import ProblemKind
 from rncdl.errors import UserError
 from tests.data.made_up import SQUARE, annotation_entry, image_entry, write_coco, write_image
@@ -90,7 +90,7 @@ def test_crowds_and_run_lengths(json_path):
         ],
     )
     found = load_annotations(json_path).annotations
-    mask = decode_mask(found.segmentations[0] or b"", 48, 64)
+    mask = decode_masks([found.segmentations[0] or b""], 48, 64)[0]
     assert np.argwhere(mask).tolist() == [[row, 5] for row in range(3, 13)]
 
 

@@ -8,9 +8,9 @@ import torch
 
 from rncdl.classes import ClassSplit, KnownLabels
 from rncdl.data.annotations import load_annotations
+from rncdl.data.batch_loader import BatchLoader
 from rncdl.data.batches import EvaluationBatches, TrainingBatches
 from rncdl.data.datasets import BadImage, ImageReader, LabelledImages, PlainImages
-from rncdl.data.loading import BatchLoader
 from rncdl.data.samples import Sample
 from rncdl.errors import UserError
 from tests.data.made_up import annotation_entry, gradient, image_entry, write_coco, write_image

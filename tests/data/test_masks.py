@@ -6,10 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from rncdl.data.masks import decode_mask, decode_masks, encode_rle, rle_to_json, to_rle
+from rncdl.data.masks import decode_masks, encode_rle, rle_to_json, to_rle
 from rncdl.errors import UserError
 
 MASKS = st.tuples(st.integers(1, 40), st.integers(1, 40)).flatmap(lambda size: arrays(bool, size))
+
+
+def decode_mask(raw_json: bytes, height: int, width: int) -> np.ndarray:
+    (mask,) = decode_masks([raw_json], height, width)
+    return mask
 
 
 def run_lengths(mask: np.ndarray) -> list[int]:
@@ -32,8 +37,6 @@ def test_run_lengths_of_both_kinds_give_the_mask_back(mask):
     size = list(mask.shape)
     compressed = json.dumps(rle_to_json(encode_rle(mask))).encode()
     uncompressed = json.dumps({"size": size, "counts": run_lengths(mask)}).encode()
-    np.testing.assert_array_equal(decode_mask(compressed, *size), mask)
-    np.testing.assert_array_equal(decode_mask(uncompressed, *size), mask)
     both = decode_masks([compressed, uncompressed], *size)
     np.testing.assert_array_equal(both, np.stack([mask, mask]))
 

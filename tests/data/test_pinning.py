@@ -2,8 +2,8 @@
 
 import torch
 
+from rncdl.data.batch_loader import Batch
 from rncdl.data.datasets import BadImage
-from rncdl.data.loading import Batch
 from rncdl.data.samples import unlabelled_sample
 from rncdl.data.viewed_images import ViewedImage
 from rncdl.data.views import View

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from rncdl.data.shapes.annotations import describe_mask
 from rncdl.data.shapes.catalogue import list_classes
+from rncdl.data.shapes.coco_files import describe_mask
 from rncdl.data.shapes.objects import draw_object
 from rncdl.data.shapes.scenes import MAX_SIDE, MIN_SIDE, draw_scene
 

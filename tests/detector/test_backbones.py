@@ -78,14 +78,10 @@ def test_group_norm_has_no_statistics() -> None:
     assert not [name for name in names if "running" in name]
 
 
-def test_stride_in_the_first_convolution_of_bottlenecks() -> None:
-    for in_1x1, strides in ((True, ((2, 2), (1, 1))), (False, ((1, 1), (2, 2)))):
-        block = build_backbone("resnet50", stride_in_1x1=in_1x1).get_submodule("layer3.0")
-        convolutions = [block.get_submodule(name) for name in ("conv1", "conv2")]
-        found = [c.stride for c in convolutions if isinstance(c, nn.Conv2d)]
-        assert found == list(strides)
-    with pytest.raises(UserError, match="resnet18 has no bottlenecks"):
-        build_backbone("resnet18", stride_in_1x1=True)
+def test_bottlenecks_stride_in_their_3x3_convolution() -> None:
+    block = build_backbone("resnet50").get_submodule("layer3.0")
+    convolutions = [block.get_submodule(name) for name in ("conv1", "conv2")]
+    assert [c.stride for c in convolutions if isinstance(c, nn.Conv2d)] == [(1, 1), (2, 2)]
 
 
 def test_unknown_names_are_refused() -> None:

@@ -14,9 +14,7 @@ CPU = torch.device("cpu")
 
 
 def test_no_cells_no_anchors() -> None:
-    anchors = pyramid_anchors(
-        ((0, 0),), (4,), sizes_px=(8.0,), ratios=(1.0,), offset="corner", device=CPU
-    )
+    anchors = pyramid_anchors(((0, 0),), (4,), sizes_px=(8.0,), ratios=(1.0,), device=CPU)
     assert anchors.shape == (0, 4)
 
 
@@ -30,28 +28,26 @@ def test_cell_anchors_keep_the_area_and_have_the_ratio() -> None:
 
 def test_pyramid_anchors_go_level_row_column_ratio() -> None:
     shapes, strides, sizes, ratios = ((2, 3), (1, 2)), (4, 8), (8.0, 16.0), (1.0, 4.0)
-    for offset, shift in (("corner", 0.0), ("centre", 0.5)):
-        expected = [
-            [
-                (x + shift) * stride - size / math.sqrt(ratio) / 2,
-                (y + shift) * stride - size * math.sqrt(ratio) / 2,
-                (x + shift) * stride + size / math.sqrt(ratio) / 2,
-                (y + shift) * stride + size * math.sqrt(ratio) / 2,
-            ]
-            for (height, width), stride, size in zip(shapes, strides, sizes, strict=True)
-            for y in range(height)
-            for x in range(width)
-            for ratio in ratios
+    expected = [
+        [
+            x * stride - size / math.sqrt(ratio) / 2,
+            y * stride - size * math.sqrt(ratio) / 2,
+            x * stride + size / math.sqrt(ratio) / 2,
+            y * stride + size * math.sqrt(ratio) / 2,
         ]
-        found = pyramid_anchors(
-            shapes,
-            strides,
-            sizes_px=sizes,
-            ratios=ratios,
-            offset=offset,
-            device=CPU,
-        )
-        torch.testing.assert_close(found, torch.tensor(expected))
+        for (height, width), stride, size in zip(shapes, strides, sizes, strict=True)
+        for y in range(height)
+        for x in range(width)
+        for ratio in ratios
+    ]
+    found = pyramid_anchors(
+        shapes,
+        strides,
+        sizes_px=sizes,
+        ratios=ratios,
+        device=CPU,
+    )
+    torch.testing.assert_close(found, torch.tensor(expected))
 
 
 def test_clipping_uses_each_image_s_own_size() -> None:

@@ -20,7 +20,7 @@ from torchvision.io import read_image
 
 from rncdl.data.samples import Sample
 from rncdl.detector.boxes import REGION_CODER
-from rncdl.detector.importing import ImportedDetector, convert_detectron2
+from rncdl.detector.importing import ABSENT_BACKGROUND_LOGIT, ImportedDetector, convert_detectron2
 from rncdl.detector.locating import Search, locate
 from rncdl.detector.model import Detector, ImageBatch
 from rncdl.detector.pasting import paste_masks
@@ -180,9 +180,9 @@ def test_discovery_checkpoint(
 ) -> None:
     found = convert_detectron2(discovery_state)
     assert found.num_known == 80
-    assert not found.has_background
     (novel,) = found.novel_heads
     weight, bias = found.state["known_head.weight"], found.state["known_head.bias"]
+    assert bias[-1] == ABSENT_BACKGROUND_LOGIT
     features = expected["box_features"]
     known = functional.linear(features, weight, bias)
     logits = torch.cat((known[:, :-1], novel_logits(novel, features)), 1)
@@ -234,7 +234,7 @@ def test_supervised_checkpoint_has_a_background_and_no_trained_novel_heads(
     imported: ImportedDetector,
 ) -> None:
     assert imported.num_known == 80
-    assert imported.has_background
+    assert imported.state["known_head.bias"][-1] > ABSENT_BACKGROUND_LOGIT
     assert imported.novel_heads == ()
     assert imported.masks
     assert imported.settings.backbone == "resnet50"

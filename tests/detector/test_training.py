@@ -127,7 +127,7 @@ def with_meeting_norms(module: nn.Module) -> nn.Module:
 
 
 def settings_of(folder: Path) -> Settings:
-    overrides = ["train.accumulate=2", "data.on_bad_image=skip", "data.group_by_aspect=false"]
+    overrides = ["train.accumulate=2", "data.on_bad_image=skip"]
     return resolve_settings(overrides=[*SETTINGS, *overrides, "train.steps=2", "train.log_every=1"])
 
 
@@ -145,7 +145,6 @@ def shares_of(folder: Path, number: int) -> Iterator[list[int]]:
         seed=settings.seed,
         rank=number,
         world_size=2,
-        group_by_aspect=False,
     )
     return ([index for index, _ in batch] for batch in batches)
 

@@ -302,8 +302,6 @@ def test_all_that_filling_reads_is_noted(run: RunFolder):
     depends = {key for key, one in CHANGED.items() if read(one) != read(Settings())} - {lenient}
     assert depends == {key for key, one in CHANGED.items() if noted(one) != noted(Settings())}
     assert {
-        "detector.roi_positive_iou",
-        "detector.proposal_nms",
         "detector.proposals_after_nms",
         "detector.roi_sampling_ratio",
         "train.precision",
@@ -321,8 +319,8 @@ def test_what_a_bank_depends_on_cannot_change_when_its_discovery_is_resumed():
 def test_a_bank_of_other_matches_is_refused(run: RunFolder, whole: Path):
     pool = pool_of(run)
     require_origin(Bank(whole), run, pool, run.settings())
-    other = resolve_settings(base=run.settings(), overrides=["detector.roi_positive_iou=0.6"])
-    with pytest.raises(UserError, match=r"detector\.roi_positive_iou: 0\.5, now 0\.6"):
+    other = resolve_settings(base=run.settings(), overrides=["detector.proposals_after_nms=30"])
+    with pytest.raises(UserError, match=r"detector\.proposals_after_nms: 40, now 30"):
         require_origin(Bank(whole), run, pool, other)
 
 
@@ -337,7 +335,7 @@ def test_a_bank_that_noted_less_is_judged_by_the_settings_of_its_run(
     Bank.create(tmp_path / "older", Bank(whole).shape, older)
     bank = Bank(tmp_path / "older")
     require_origin(bank, run, pool, settings)
-    for override in ("detector.proposal_nms=0.6", "train.precision=bfloat16", "seed=1"):
+    for override in ("detector.proposals_after_nms=30", "train.precision=bfloat16", "seed=1"):
         other = resolve_settings(base=settings, overrides=[override])
         with pytest.raises(UserError, match="made from something else"):
             require_origin(bank, run, pool, other)

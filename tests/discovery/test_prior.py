@@ -6,12 +6,12 @@ from rncdl.discovery.prior import class_shares, order_shares
 
 
 def lognormal_shares(num_classes: int, num_regions: int = 10**9, sigma: float = 0.5):
-    return class_shares(num_classes, "lognormal", mean=1.0, sigma=sigma, num_regions=num_regions)
+    return class_shares(num_classes, "lognormal", sigma=sigma, num_regions=num_regions)
 
 
 def test_one_class_gets_everything():
     assert lognormal_shares(1).tolist() == [1.0]
-    assert class_shares(1, "uniform", mean=1, sigma=0.5, num_regions=1).tolist() == [1.0]
+    assert class_shares(1, "uniform", sigma=0.5, num_regions=1).tolist() == [1.0]
 
 
 @pytest.mark.parametrize("num_classes", [2, 79, 3080])
@@ -42,7 +42,7 @@ def test_the_floor_leaves_the_proportions_above_it():
 
 
 def test_uniform_shares_are_equal():
-    shares = class_shares(4, "uniform", mean=1, sigma=0.5, num_regions=100)
+    shares = class_shares(4, "uniform", sigma=0.5, num_regions=100)
     assert shares.tolist() == [0.25] * 4
 
 

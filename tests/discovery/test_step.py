@@ -86,7 +86,7 @@ def test_alpha_weighs_the_supervised_term_from_zero_up():
 def balanced(logits: Tensor) -> Tensor:
     """The assignment that a step with the default labelling should find."""
     num_regions, num_classes = logits.shape
-    shares = class_shares(num_classes, "lognormal", mean=1, sigma=0.5, num_regions=num_regions)
+    shares = class_shares(num_classes, "lognormal", sigma=0.5, num_regions=num_regions)
     ordered = order_shares(shares, logits.softmax(1).sum(0), order="mass")
     return accelerated_sinkhorn(
         logits, ordered, sharpness=10.0, tolerance=1e-3, max_rounds=500

@@ -1,4 +1,4 @@
-from rncdl.config import Settings, resolve_settings
+from rncdl.config import Settings
 from rncdl.experiments.ablations import AblationTable, ablation_tables
 from rncdl.experiments.published import COMPARED, RNCDL
 
@@ -9,12 +9,11 @@ def at_paper_scale() -> dict[str, AblationTable]:
 
 def test_at_the_papers_scale_the_counts_are_the_papers():
     tables = at_paper_scale()
-    overrides = {name: [row.overrides[0] for row in tables[name].rows] for name in tables
-                 if name != "components"}  # fmt: skip
-    assert overrides["classes"] == [f"discover.heads=[{n}]" for n in (1000, 3000, 5000)]
-    assert overrides["proposals"] == [f"discover.regions_per_image={n}" for n in (20, 50, 100, 150)]
-    assert overrides["memory"] == [f"discover.memory_batches={n}" for n in (0, 20, 50, 100)]
-    assert overrides["heads"][:3] == ["discover.heads=[1000,3000,5000]"] * 3
+    changes = {name: [row.changes for row in table.rows] for name, table in tables.items()}
+    assert changes["classes"] == [{"heads": [n]} for n in (1000, 3000, 5000)]
+    assert changes["proposals"] == [{"regions_per_image": n} for n in (20, 50, 100, 150)]
+    assert changes["memory"] == [{"memory_batches": n} for n in (0, 20, 50, 100)]
+    assert changes["heads"][:3] == [{"heads": [1000, 3000, 5000]}] * 3
     assert [row.head for row in tables["heads"].rows] == [0, 1, 2, 0, 0, 0]
 
 
@@ -25,20 +24,17 @@ def test_at_the_papers_scale_each_table_has_the_papers_own_settings_and_figures_
         unchanged = [
             row
             for row in table.rows
-            if not row.left_out and resolve_settings(base=base, overrides=row.overrides) == base
+            if not row.left_out and change(base, discover=row.changes) == base
         ]
         assert [row.published for row in unchanged] == [RNCDL]
 
 
 def test_counts_scale_with_the_runs_own_and_never_vanish():
     tables = ablation_tables(num_clusters=40, regions_per_image=50, memory_batches=2)
-    assert [row.overrides for row in tables["classes"].rows] == [
-        ("discover.heads=[13]",),
-        ("discover.heads=[40]",),
-        ("discover.heads=[67]",),
-    ]
-    memory = [row.overrides[0].partition("=")[2] for row in tables["memory"].rows]
-    assert memory == ["0", "1", "1", "2"]
+    heads = [row.changes["heads"] for row in tables["classes"].rows]
+    assert heads == [[13], [40], [67]]
+    memory = [row.changes["memory_batches"] for row in tables["memory"].rows]
+    assert memory == [0, 1, 1, 2]
 
 
 def test_explicit_clusters_have_no_figures_beside_them():

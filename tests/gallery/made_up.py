@@ -9,7 +9,7 @@ from rncdl.classes import cluster_name
 from rncdl.gallery.confusion import draw_confusion, order_confusion
 from rncdl.gallery.exemplars import Exemplar
 from rncdl.gallery.findings import AssignedRow, ClassRow, HeadlineRow, RecallTable
-from rncdl.gallery.report import Evaluated, Page, shares_chart
+from rncdl.gallery.page import Evaluated, Page, shares_chart
 from rncdl.gallery.summaries import ClusterSummaries
 
 KNOWN = ("cat", "dog", "<b>hen</b>")

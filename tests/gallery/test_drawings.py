@@ -8,7 +8,6 @@ from rncdl.gallery.drawings import (
     choose_shown,
     class_colour,
     draw_marks,
-    side_by_side,
 )
 
 GREY = (120, 120, 120)
@@ -121,14 +120,3 @@ def test_the_best_of_a_heap_is_shown_whatever_its_class():
     assert choose_shown(boxes, np.array([0.8, 0.7, 0.5, 0.6, 0.4, 0.9])).tolist() == [5, 0, 2, 4]
     assert choose_shown(boxes, np.array([0.5, 0.7, 0.05, 0.05, 0.05, 0.05])).tolist() == [1]
     assert choose_shown(boxes, np.full(6, 0.5), min_score=0.6).tolist() == []
-
-
-def test_panels_stand_side_by_side_under_their_titles():
-    row = side_by_side([plain(100, 80), plain(120, 60)], ["truth", "found"])
-    assert row.mode == "RGBA"
-    pixels = np.asarray(row)
-    assert row.width == 100 + 8 + 120
-    assert (pixels[-80:, :100, :3] == GREY).all()
-    assert (pixels[-80:-20, 108:, :3] == GREY).all()
-    assert (pixels[-20:, 108:, 3] == 0).all()
-    assert (pixels[:-80, :, 3] > 0).any()

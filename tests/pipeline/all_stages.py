@@ -6,10 +6,10 @@ usage: all_stages.py WORLD RUN SETTING...
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from rncdl.config import resolve_settings
 from rncdl.detector import training
 from rncdl.stages.discover import discover
 from rncdl.stages.evaluate import evaluate
@@ -30,26 +30,26 @@ def ask_process_1_to_stop(seed: int, *, step: int, rank: int) -> None:
 
 
 def run_stages(world: Path, run: Path, overrides: list[str]) -> None:
-    nothing: dict[str, Any] = {"images": None, "preset": None}
     with pytest.raises(Interrupted) as stop:
         begin_training(
             run,
             world / "labelled.json",
-            **nothing,
+            images=None,
             known=None,
             val=None,
             val_images=None,
             start_from=None,
-            overrides=overrides,
+            settings=resolve_settings(overrides=overrides),
         )
     assert stop.value.exit_code == 128 + signal.SIGTERM  # also where nobody asked
     resume_training(run, [])
     discover(
         run,
         [world / "unlabelled.json"],
-        **nothing,
         unlabelled_images=None,
         labelled=None,
+        images=None,
+        preset=None,
         name="main",
         online=False,
         resume=False,

@@ -35,7 +35,7 @@ def discovered(discovered: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 def discover(run: Path, world: Path, name: str, *more: object, **options: int) -> str:
     unlabelled = ["--unlabelled", world / "unlabelled.json"]
-    return run_rncdl("discover", "--run", run, *unlabelled, "--name", name, *more, **options)
+    return run_rncdl("discover", "--run", run, *unlabelled, "--discovery", name, *more, **options)
 
 
 def heads(run: Path, name: str = "main") -> dict[str, torch.Tensor]:
@@ -212,7 +212,7 @@ def test_a_bank_that_was_interrupted_is_completed_to_the_same_bytes(
 
 def test_a_killed_discovery_resumes_bit_for_bit(discovered: Path, world: Path):
     words = ["discover", "--run", discovered, "--unlabelled", world / "unlabelled.json"]
-    words += ["--name", "killed"]
+    words += ["--discovery", "killed"]
     run_killed(*words, after="rncdl.training.saving.save_checkpoint")
     assert not (discovered / "discoveries" / "killed" / "heads.safetensors").exists()
     run_rncdl(*words, "--resume")
@@ -304,7 +304,7 @@ def test_annotations_of_an_unlabelled_file_are_never_read(
     path = tmp_path / "labelled_pool.json"
     path.write_text(json.dumps(labelled))
     pool = ["--unlabelled", path, "--unlabelled-images", world]
-    run_rncdl("discover", "--run", discovered, *pool, "--name", "from_labelled")
+    run_rncdl("discover", "--run", discovered, *pool, "--discovery", "from_labelled")
     assert_same(heads(discovered, "from_labelled"), heads(discovered))
 
 
@@ -331,5 +331,5 @@ def test_settings_given_when_a_discovery_goes_on_are_its_own(discovered: Path, w
     assert folder.settings().discover.steps == 10
     assert read_journal(folder.journal)[-1]["step"] == 10
     folder.heads_file.unlink()
-    others = ["--unlabelled", world / "val.json", "--name", "longer", "--resume"]
+    others = ["--unlabelled", world / "val.json", "--discovery", "longer", "--resume"]
     assert "other images" in run_rncdl("discover", "--run", discovered, *others, code=2)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import rncdl
+from rncdl.config import resolve_settings
 from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.state import DiscoveryState
 from rncdl.experiments.setup import TableRequest
@@ -44,8 +45,7 @@ def train(run: Path, world: Path, *overrides: str) -> None:
         val=None,
         val_images=None,
         start_from=None,
-        preset=None,
-        overrides=[*ON_GPU, *overrides],
+        settings=resolve_settings(overrides=[*ON_GPU, *overrides]),
     )
 
 

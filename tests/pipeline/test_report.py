@@ -43,7 +43,7 @@ def test_the_report_shows_clusters_and_examples_without_any_evaluation(
     run = tmp_path / "run"
     shutil.copytree(discovered, run, ignore=shutil.ignore_patterns("evaluations"))
     out = tmp_path / "page.html"
-    said = run_rncdl("report", "--run", run, "--name", "main", "--out", out)
+    said = run_rncdl("report", "--run", run, "--discovery", "main", "--out", out)
     assert str(out) in said
     html = out.read_text()
     for section in ("examples", "clusters", "shares", "curves", "settings"):

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -7,13 +8,20 @@ from pycocotools import mask as coco_mask
 
 from rncdl.data.records import ImageRecord
 from rncdl.errors import UserError
-from rncdl.prediction.detections import Detections, read_detections, write_detections
+from rncdl.prediction.detections import Detections, DetectionWriter, read_detections
 from tests.evaluation.made_up import random_case
 
 IMAGES = [ImageRecord(id=7, path=Path("a.jpg"), height=20, width=30)]
 GOOD = {"image_id": 7, "category_id": 3, "score": 0.5, "bbox": [1, 2, 3, 4]}
 MASK = coco_mask.encode(np.asfortranarray(np.tri(20, 30, dtype=np.uint8)))
 MASK_JSON = {"size": [20, 30], "counts": MASK["counts"].decode()}
+
+
+def write_detections(path: Path, parts: Iterable[Detections]) -> None:
+    writer = DetectionWriter(path)
+    for part in parts:
+        writer.write(part)
+    writer.close()
 
 
 @pytest.fixture

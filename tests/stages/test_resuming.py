@@ -69,7 +69,7 @@ def test_what_a_trained_detector_cannot_be_continued_with_is_refused(run: RunFol
         "discover.batch_images=4",
         "discover.frozen=nothing",
         "discover.augmentation=none",
-        "detector.roi_positive_iou=0.6",
+        "detector.proposals_after_nms=30",
         "detector.fpn_channels=8",
     ],
 )

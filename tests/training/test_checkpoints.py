@@ -15,7 +15,7 @@ def test_an_absent_folder_has_no_checkpoints(tmp_path):
 
 def test_only_the_newest_are_kept_and_come_back_equal(tmp_path):
     for step in (1, 2, 10):
-        save_checkpoint(tmp_path, step, {"w": torch.full((2,), float(step)), "step": step}, keep=2)
+        save_checkpoint(tmp_path, step, {"w": torch.full((2,), float(step)), "step": step})
     assert [p.name for p in list_checkpoints(tmp_path)] == ["step_00000002.pt", "step_00000010.pt"]
     state = load_checkpoint(list_checkpoints(tmp_path)[-1])
     assert state["step"] == 10
@@ -23,14 +23,14 @@ def test_only_the_newest_are_kept_and_come_back_equal(tmp_path):
 
 
 def test_a_write_that_fails_leaves_the_old_checkpoint_alone(tmp_path, monkeypatch):
-    save_checkpoint(tmp_path, 1, {"step": 1}, keep=1)
+    save_checkpoint(tmp_path, 1, {"step": 1})
 
     def disk_full(descriptor):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", disk_full)
     with pytest.raises(UserError, match="disk full"):
-        save_checkpoint(tmp_path, 2, {"step": 2}, keep=1)
+        save_checkpoint(tmp_path, 2, {"step": 2})
     with pytest.raises(UserError, match="No space left"):
         write_atomically(tmp_path / "step_00000001.pt", b"half")
     assert [p.name for p in tmp_path.iterdir()] == ["step_00000001.pt"]
@@ -65,5 +65,5 @@ def test_a_stop_in_the_middle_of_saving_is_a_stop_and_leaves_nothing_behind(tmp_
             raise Interrupted("Stopped at once.", 130)
 
     with pytest.raises(Interrupted):
-        save_checkpoint(tmp_path, 1, {"w": torch.zeros(9), "x": Stopping()}, keep=1)
+        save_checkpoint(tmp_path, 1, {"w": torch.zeros(9), "x": Stopping()})
     assert list(tmp_path.iterdir()) == []

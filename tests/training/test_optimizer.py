@@ -9,7 +9,7 @@ def test_norm_layers_are_not_decayed_and_frozen_parameters_left_out():
     )
     module[3].weight.requires_grad = False
 
-    optimizer = make_sgd(module, momentum=0.9, weight_decay=0.1)
+    optimizer = make_sgd(module, weight_decay=0.1)
 
     decayed = {
         id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]

@@ -3,7 +3,7 @@ import itertools
 import pytest
 import torch
 
-from rncdl.config import TrainSettings, resolve_settings
+from rncdl.config import Settings, TrainSettings, change
 from rncdl.training.schedule import rate_at, set_rate, shorten_schedule
 
 
@@ -56,5 +56,5 @@ def test_set_rate_reaches_every_group():
 
 def test_a_shortened_schedule_keeps_its_proportions():
     train = TrainSettings(steps=1000, warmup_steps=100, drop_at=(600, 900))
-    shorter = resolve_settings(overrides=shorten_schedule(train, 100)).train
+    shorter = change(Settings(), train=shorten_schedule(train, 100)).train
     assert (shorter.steps, shorter.warmup_steps, shorter.drop_at) == (100, 10, (60, 90))

@@ -15,11 +15,11 @@ MAX_SIDE = 0.6
 """Longer side of an object, as shares of the image side."""
 
 MIN_VISIBLE = 0.55
-"""At least so much of an object's pixels is in sight, whatever lies in front of it."""
+"""The least share of an object's pixels that is in sight, whatever lies in front of it."""
 _MIN_INSIDE = 0.75
-"""At least so much of an object lies inside the picture."""
+"""The least share of an object that lies inside the picture."""
 _MAX_COVERING = 0.2
-"""At most so much of an object lies in front of others; the rest has the backdrop behind it."""
+"""The largest share of an object that lies in front of others; behind the rest is the backdrop."""
 _RIBBON_SHARE = 0.2
 """Share of the scenes with a ribbon in front of the objects."""
 _NOBODY = -1

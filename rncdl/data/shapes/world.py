@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from rncdl.data.shapes.annotations import FILE_NAMES, DrawnImage, compose_files, describe_mask
 from rncdl.data.shapes.catalogue import (
     MAX_CLASSES,
     ObjectClass,
@@ -23,6 +22,7 @@ from rncdl.data.shapes.catalogue import (
     list_classes,
     long_tail_shares,
 )
+from rncdl.data.shapes.coco_files import FILE_NAMES, DrawnImage, compose_files, describe_mask
 from rncdl.data.shapes.scenes import draw_scene
 from rncdl.errors import UserError
 from rncdl.training.interruption import block_stop_signals, sparing_children

@@ -12,7 +12,7 @@ from rncdl.errors import UserError
 from rncdl.training.processes import autocast
 
 MAX_REGIONS = 200_000
-"""k-means looks at so many regions at the most, drawn evenly from the pool."""
+"""The most regions that k-means looks at, drawn evenly from the pool."""
 _ROUNDS = 30
 _OUT_OF_REACH = torch.finfo(torch.float32).max ** 0.25
 

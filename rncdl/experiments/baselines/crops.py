@@ -100,7 +100,6 @@ class CropEncoder(nn.Module):
         self.backbone = build_backbone(
             settings.backbone,
             norm=settings.norm,
-            stride_in_1x1=settings.stride_in_1x1,
             frozen_blocks=settings.frozen_blocks,
         )
         if settings.weights is not None:

@@ -21,7 +21,6 @@ from rncdl.training.schedule import rate_at, set_rate
 
 BatchType = TypeVar("BatchType")
 
-_MOMENTUM = 0.9
 _WEIGHT_DECAY = 1e-4
 _WARMUP_SHARE = 0.1
 _LAST_RATE_SHARE = 0.01
@@ -43,7 +42,6 @@ class Fitting:
     folder: Path | None = None
     """where checkpoints are kept and looked for; None: nowhere"""
     checkpoint_every: int = 1000
-    keep_checkpoints: int = 2
     log_every: int = 50
 
 
@@ -128,7 +126,6 @@ def fit(
                 state=state.to_dict,
                 check=lambda: _read(losses, fitting.name),
                 every=fitting.checkpoint_every,
-                keep=fitting.keep_checkpoints,
                 stop=stop,
                 processes=Processes(rank=0, count=1, device=fitting.device),
                 how_to_continue="The same command goes on from there.",
@@ -141,7 +138,7 @@ def _first_state(module: nn.Module, fitting: Fitting) -> _State:
     module.to(fitting.device).train()
     state = _State(
         module,
-        make_sgd(module, momentum=_MOMENTUM, weight_decay=_WEIGHT_DECAY),
+        make_sgd(module, weight_decay=_WEIGHT_DECAY),
         torch.amp.GradScaler(fitting.device.type, enabled=fitting.precision == torch.float16),
     )
     if fitting.folder is not None:

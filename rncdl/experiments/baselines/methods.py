@@ -80,7 +80,6 @@ class Material:
             precision=self._precision,
             folder=None if self.folder is None else self.folder / name,
             checkpoint_every=discover.checkpoint_every,
-            keep_checkpoints=discover.keep_checkpoints,
             log_every=discover.log_every,
         )
 
@@ -122,7 +121,6 @@ def _weng(material: Material) -> nn.Module:
         embedding,
         partial(draw_triplets, images),
         material.fitting("weng"),
-        hyperbolic=baselines.weng_hyperbolic,
     )
     centroids = fit_crop_centroids(
         embedding,
@@ -170,13 +168,12 @@ def _uno_heads(material: Material, width: int) -> UnoHeads:
                 num_clusters,
                 hidden_width=discover.hidden_width,
                 projection_width=discover.projection_width,
-                temperature=discover.temperature,
             )
             for _ in range(baselines.uno_heads)
         ]
 
     return UnoHeads(
-        NovelHead(width, material.num_known, projection=False, temperature=discover.temperature),
+        NovelHead(width, material.num_known, projection=False),
         heads(material.num_clusters),
         heads(baselines.uno_overclustering * material.num_clusters),
     )

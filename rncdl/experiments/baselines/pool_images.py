@@ -8,9 +8,9 @@ import torch
 from torch import Generator, Tensor
 
 from rncdl.config import Settings
+from rncdl.data.batch_loader import BatchLoader
 from rncdl.data.batches import EvaluationBatches, TrainingBatches
 from rncdl.data.datasets import PlainImages
-from rncdl.data.loading import BatchLoader
 from rncdl.data.samples import Sample, to_sample_pixels
 from rncdl.data.viewed_images import Pool
 from rncdl.detector.boxes import has_area

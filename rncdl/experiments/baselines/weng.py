@@ -59,19 +59,13 @@ def poincare_distance(x: Tensor, y: Tensor) -> Tensor:
     return 2 * (squared / room).sqrt().asinh()
 
 
-def triplet_loss(
-    anchors: Tensor, positives: Tensor, negatives: Tensor, *, hyperbolic: bool
-) -> Tensor:
+def triplet_loss(anchors: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
     """Mean of what positives lie farther from the anchors than negatives less a margin.
 
-    Embeddings (R, D); with `hyperbolic`, tangent vectors that are compared in the Poincaré ball.
+    Embeddings (R, D) are tangent vectors that are compared in the Poincaré ball.
     """
-    if hyperbolic:
-        anchors, positives, negatives = map(to_ball, (anchors, positives, negatives))
-        near, far = poincare_distance(anchors, positives), poincare_distance(anchors, negatives)
-    else:
-        near = functional.pairwise_distance(anchors, positives)
-        far = functional.pairwise_distance(anchors, negatives)
+    anchors, positives, negatives = map(to_ball, (anchors, positives, negatives))
+    near, far = poincare_distance(anchors, positives), poincare_distance(anchors, negatives)
     return (near - far + MARGIN).relu().mean()
 
 
@@ -180,8 +174,6 @@ def train_embedding(
     embedding: CropEmbedding,
     feed: Callable[[int], Iterator[Triplets | None]],
     fitting: Fitting,
-    *,
-    hyperbolic: bool,
 ) -> None:
     """Teach the embedding: a box is near its object and its overlapping boxes."""
 
@@ -190,10 +182,10 @@ def train_embedding(
         if batch.objects is not None and batch.backgrounds is not None:
             parts += [batch.objects, batch.backgrounds]
         whole, near, *by_mask = encode_jointly(embedding, *parts, precision=fitting.precision)
-        loss = triplet_loss(whole, near, whole[batch.others], hyperbolic=hyperbolic)
+        loss = triplet_loss(whole, near, whole[batch.others])
         if by_mask:
             objects, backgrounds = by_mask
-            loss = loss + triplet_loss(whole, objects, backgrounds, hyperbolic=hyperbolic)
+            loss = loss + triplet_loss(whole, objects, backgrounds)
         return loss
 
     fit(embedding, loss_of, feed, fitting)

@@ -13,7 +13,7 @@ from PIL import Image
 from rncdl.classes import cluster_name
 from rncdl.gallery.examples import Example, Panel
 from rncdl.gallery.exemplars import Exemplar
-from rncdl.gallery.report import cluster_cards, encode_examples, render_page
+from rncdl.gallery.page import cluster_cards, encode_examples, render_page
 from rncdl.gallery.thumbnails import plan_thumbnails
 from tests.browser import open_file
 from tests.gallery.made_up import KNOWN, full_page, made_up_assigned, made_up_summaries

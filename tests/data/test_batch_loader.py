@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from torch.utils.data import Dataset
 
-from rncdl.data import loading
+from rncdl.data import batch_loader
+from rncdl.data.batch_loader import BatchLoader
 from rncdl.data.datasets import ItemKey
-from rncdl.data.loading import BatchLoader
 from rncdl.errors import UserError
 from rncdl.training.interruption import STOP_SIGNALS
 
@@ -33,7 +33,7 @@ def open_loader(*, num_batches: int = 9) -> BatchLoader[int]:
 
 def test_workers_do_not_hear_the_stop_signals_even_while_they_start(monkeypatch):
     """They reach the whole group; a worker that died of one would end the job unsaved."""
-    start = loading._start_worker
+    start = batch_loader._start_worker
 
     def start_amid_signals(worker_index: int) -> None:
         for number in STOP_SIGNALS:

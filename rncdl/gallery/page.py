@@ -19,7 +19,6 @@ from rncdl.gallery.findings import AssignedRow, ClassRow, HeadlineRow, RecallTab
 from rncdl.gallery.summaries import ClusterSummaries
 from rncdl.gallery.thumbnails import encode_within, join_strip
 
-MAX_PAGE_BYTES = 6_000_000
 """What the page may weigh with 3,000 clusters, all in."""
 MAX_STRIP_BYTES = 3_600_000
 MAX_EXAMPLE_BYTES = 1_200_000
