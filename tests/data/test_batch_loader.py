@@ -40,7 +40,7 @@ def test_workers_do_not_hear_the_stop_signals_even_while_they_start(monkeypatch)
             os.kill(os.getpid(), number)
         start(worker_index)
 
-    monkeypatch.setattr(loading, "_start_worker", start_amid_signals)
+    monkeypatch.setattr(batch_loader, "_start_worker", start_amid_signals)
     batches = iter(open_loader())
     [worker] = next(batches).samples
     for number in STOP_SIGNALS:

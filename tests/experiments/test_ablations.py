@@ -1,4 +1,4 @@
-from rncdl.config import Settings
+from rncdl.config import Settings, change
 from rncdl.experiments.ablations import AblationTable, ablation_tables
 from rncdl.experiments.published import COMPARED, RNCDL
 
