@@ -244,6 +244,12 @@ def shapes(
         float, typer.Option(min=1.0, help="The most frequent class over the rarest.")
     ] = 10.0,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same bytes.")] = 0,
+    styles: Annotated[
+        int, typer.Option(min=1, max=4, help="Manners in which each class is drawn.")
+    ] = 1,
+    photographs: Annotated[
+        Path | None, typer.Option(help="Folder of photographs to lie behind the objects.")
+    ] = None,
 ) -> None:
     """Draw a world of textured shapes: a dataset made by code, with exact boxes and masks."""
     from rncdl.stages.prepare import prepare_shapes
@@ -258,6 +264,8 @@ def shapes(
         num_val=val,
         imbalance=imbalance,
         seed=seed,
+        num_styles=styles,
+        photographs=photographs,
     )
 
 

@@ -210,6 +210,16 @@ class DiscoverSettings(_Settings):
     tensorboard: bool = False
 
 
+class SegmentationSettings(_Settings):
+    """Masks of objects by a method that knows no class (ours)."""
+
+    segmenter: Literal["none", "grabcut", "sam"] = "none"
+    """none: the mask head alone. grabcut: by colour, from the box alone, without weights. sam:
+    MobileSAM, prompted by the box."""
+    sam_weights: Path | None = None
+    """MobileSAM's weights, mobile_sam.pt."""
+
+
 class BaselineSettings(_Settings):
     """The systems to compare with, as far as they are trained."""
 
@@ -245,6 +255,7 @@ class Settings(_Settings):
     train: TrainSettings = TrainSettings()
     discover: DiscoverSettings = DiscoverSettings()
     predict: PredictSettings = PredictSettings()
+    segmentation: SegmentationSettings = SegmentationSettings()
     baselines: BaselineSettings = BaselineSettings()
 
 

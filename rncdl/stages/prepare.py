@@ -23,6 +23,8 @@ def prepare_shapes(
     num_val: int,
     imbalance: float,
     seed: int,
+    num_styles: int = 1,
+    photographs: Path | None = None,
 ) -> None:
     """Draw the world into `out`."""
     total = num_labelled + num_unlabelled + num_val
@@ -37,6 +39,8 @@ def prepare_shapes(
             num_val=num_val,
             imbalance=imbalance,
             seed=seed,
+            num_styles=num_styles,
+            photographs=photographs,
             progress=lambda done, _: progress.advance_to(done),
         )
     say(f"{out}: labelled.json, unlabelled.json, val.json, oracle.json, images/")

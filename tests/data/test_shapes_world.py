@@ -305,3 +305,52 @@ class TestDifficulty:
             )
 
         assert self._accuracy(objects, shape_and_texture) > 0.6
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("photographs")
+    for shade in (10, 200):
+        Image.new("RGB", (90, 70), (shade, 0, 255 - shade)).save(folder / f"{shade}.png")
+    return folder
+
+
+def test_the_kind_world_says_nothing_of_harder_ones(world):
+    assert {"num_styles", "photographs"}.isdisjoint(_read(world, "world.json"))
+
+
+@pytest.mark.parametrize("harder", [{"num_styles": 4}, {"photographs": True}], ids=str)
+def test_a_harder_world_has_the_same_objects_drawn_otherwise(harder, photographs, tmp_path):
+    if "photographs" in harder:
+        harder = {"photographs": photographs}
+    draw_world(tmp_path / "kind", num_processes=1, **TINY)
+    draw_world(tmp_path / "hard", num_processes=1, **harder, **TINY)
+    kind, hard = (_read(tmp_path / name, "val.json") for name in ("kind", "hard"))
+    assert kind["categories"] == hard["categories"]
+    same = [(tmp_path / "kind" / i["file_name"]).read_bytes() for i in kind["images"]]
+    assert [(tmp_path / "hard" / i["file_name"]).read_bytes() for i in hard["images"]] != same
+    draw_world(tmp_path / "hard", num_processes=1, **harder, **TINY)  # finished: left as it is
+    with pytest.raises(UserError, match="other settings"):
+        draw_world(tmp_path / "hard", num_processes=1, **TINY)
+
+
+def test_photographs_lie_behind_the_objects(photographs, tmp_path):
+    draw_world(tmp_path, num_processes=1, photographs=photographs, **TINY)
+    corners = set()
+    for path in (tmp_path / "images").iterdir():
+        pixels = np.asarray(Image.open(path)).astype(int)
+        corners.add(min((10, 200), key=lambda shade: abs(np.median(pixels[..., 0]) - shade)))
+        assert np.median(pixels[..., 1]) < 90
+    assert corners <= {10, 200}
+
+
+def test_an_empty_folder_of_photographs_is_named(tmp_path):
+    (tmp_path / "none").mkdir()
+    with pytest.raises(UserError, match="none"):
+        draw_world(tmp_path / "world", num_processes=1, photographs=tmp_path / "none", **TINY)
+
+
+@pytest.mark.parametrize("num_styles", [0, 5])
+def test_there_are_four_styles(num_styles, tmp_path):
+    with pytest.raises(UserError, match="num_styles"):
+        draw_world(tmp_path, num_processes=1, num_styles=num_styles, **TINY)

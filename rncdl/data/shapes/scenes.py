@@ -1,7 +1,8 @@
 """A whole picture: objects placed on a backdrop, and exactly which pixels of each can be seen."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from scipy.ndimage import gaussian_filter
@@ -9,6 +10,8 @@ from scipy.ndimage import gaussian_filter
 from rncdl.data.shapes.backdrops import draw_backdrop, draw_ribbon, print_grain
 from rncdl.data.shapes.catalogue import ObjectClass
 from rncdl.data.shapes.objects import Sprite, draw_object
+from rncdl.data.shapes.photographs import crop_photograph
+from rncdl.data.shapes.styles import STYLES
 
 MIN_SIDE = 0.27
 MAX_SIDE = 0.6
@@ -28,6 +31,16 @@ Window = tuple[slice, slice]
 
 
 @dataclass(frozen=True)
+class Look:
+    """How hard a world is to read. The defaults are the kind one: paper, and one manner to draw."""
+
+    photographs: tuple[Path, ...] = ()
+    """one of these lies behind the objects, if there are any"""
+    num_styles: int = 1
+    """an object is drawn in one of so many manners, whatever its class"""
+
+
+@dataclass(frozen=True)
 class Scene:
     """A picture and its objects, the farthest first."""
 
@@ -44,12 +57,13 @@ def draw_scene(
     *,
     image_px: int,
     rng: np.random.Generator,
+    look: Look = Look(),  # noqa: B008
 ) -> Scene:
     """A scene with an object of each `kinds[i]`, i from `class_indices`.
 
     An object for which no room is left, even smaller, is left out.
     """
-    canvas = draw_backdrop(image_px, rng)
+    canvas = _lay_ground(image_px, look.photographs, rng=rng)
     owner = np.full((image_px, image_px), _NOBODY)
     light_deg = rng.uniform(-150, -30)
     drawn: list[int] = []
@@ -60,6 +74,7 @@ def draw_scene(
         for shrink in (1.0, 0.7, 0.5):
             side_px = image_px * max(MIN_SIDE, side * shrink)
             sprite = draw_object(kinds[class_index], side_px, light_deg=light_deg, rng=rng)
+            sprite = _restyle(sprite, look.num_styles, rng=rng)
             place = _find_place(sprite, owner, areas_px=areas_px, rng=rng)
             if place is None:
                 continue
@@ -78,6 +93,23 @@ def draw_scene(
             owner[hidden] = _NOBODY
     masks = [owner == index for index in range(len(drawn))]
     return Scene(image=print_grain(canvas, rng), class_indices=drawn, masks=masks)
+
+
+def _lay_ground(
+    image_px: int, photographs: Sequence[Path], *, rng: np.random.Generator
+) -> np.ndarray:
+    """(3, image_px, image_px) what lies behind the objects."""
+    if not photographs:
+        return draw_backdrop(image_px, rng)
+    return crop_photograph(photographs[int(rng.integers(len(photographs)))], image_px, rng=rng)
+
+
+def _restyle(sprite: Sprite, num_styles: int, *, rng: np.random.Generator) -> Sprite:
+    """The sprite in one of the first `num_styles` manners; draws no number where there is one."""
+    if num_styles == 1:
+        return sprite
+    style = STYLES[rng.integers(num_styles)]
+    return replace(sprite, rgb=style(sprite.rgb, sprite.alpha))
 
 
 def _find_place(

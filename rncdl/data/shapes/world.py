@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from rncdl.data.image_paths import list_images
 from rncdl.data.shapes.catalogue import (
     MAX_CLASSES,
     ObjectClass,
@@ -23,7 +24,8 @@ from rncdl.data.shapes.catalogue import (
     long_tail_shares,
 )
 from rncdl.data.shapes.coco_files import FILE_NAMES, DrawnImage, compose_files, describe_mask
-from rncdl.data.shapes.scenes import draw_scene
+from rncdl.data.shapes.scenes import Look, draw_scene
+from rncdl.data.shapes.styles import STYLES
 from rncdl.errors import UserError
 from rncdl.training.interruption import block_stop_signals, sparing_children
 
@@ -44,6 +46,17 @@ class _Settings:
     imbalance: float
     seed: int
     drawing_version: int = _DRAWING_VERSION
+    num_styles: int = 1
+    photographs: str | None = None
+
+    def noted(self) -> dict[str, Any]:
+        """What `world.json` holds: of the harder worlds' settings only those in use."""
+        values = asdict(self)
+        if self.num_styles == 1:
+            del values["num_styles"]
+        if self.photographs is None:
+            del values["photographs"]
+        return values
 
 
 @dataclass(frozen=True)
@@ -66,6 +79,8 @@ def draw_world(
     num_val: int = 300,
     imbalance: float = 10.0,
     seed: int = 0,
+    num_styles: int = 1,
+    photographs: Path | None = None,
     num_processes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
@@ -73,12 +88,23 @@ def draw_world(
 
     `labelled.json` holds the known classes alone, `unlabelled.json` images alone, `val.json` all
     classes with LVIS's fields, `oracle.json` all classes of all training images. `imbalance` is
-    how many times more objects the most frequent class has than the rarest. `num_processes`
+    how many times more objects the most frequent class has than the rarest. Harder worlds:
+    `num_styles`, in how many manners each class is drawn; `photographs`, a folder of them to lie
+    behind the objects instead of paper. `num_processes`
     (default: all cores) changes nothing but the time; `progress` hears (drawn, total) pictures.
     A finished world with the same settings is left as it is.
     """
     settings = _Settings(
-        num_classes, num_known, image_px, num_labelled, num_unlabelled, num_val, imbalance, seed
+        num_classes=num_classes,
+        num_known=num_known,
+        image_px=image_px,
+        num_labelled=num_labelled,
+        num_unlabelled=num_unlabelled,
+        num_val=num_val,
+        imbalance=imbalance,
+        seed=seed,
+        num_styles=num_styles,
+        photographs=None if photographs is None else str(photographs.resolve()),
     )
     _check_settings(settings)
     try:
@@ -86,7 +112,7 @@ def draw_world(
             return
         _start_afresh(out_dir)
         _draw(out_dir, settings, num_processes=num_processes, progress=progress)
-        _write_json(out_dir / _FINISHED, asdict(settings))
+        _write_json(out_dir / _FINISHED, settings.noted())
         (out_dir / _UNFINISHED).unlink()
     except OSError as error:
         place = error.filename or out_dir
@@ -106,6 +132,7 @@ def _check_settings(s: _Settings) -> None:
         "num_val": (1, 10**6),
         "imbalance": (1, 10**4),
         "seed": (0, 2**63 - 1),
+        "num_styles": (1, len(STYLES)),
     }
     for name, (low, high) in bounds.items():
         value = getattr(s, name)
@@ -123,9 +150,11 @@ def _is_finished(out_dir: Path, settings: _Settings) -> bool:
         found = None
     if not isinstance(found, dict) or "drawing_version" not in found:
         raise UserError(f"{out_dir}: not empty and not a drawn world. Choose another directory.")
-    wanted = asdict(settings)
+    wanted = settings.noted()
     changed = [
-        f"{k} = {found.get(k)} there, {wanted[k]} here" for k in wanted if found.get(k) != wanted[k]
+        f"{k} = {found.get(k)} there, {wanted.get(k)} here"
+        for k in sorted(found.keys() | wanted.keys())
+        if found.get(k) != wanted.get(k)
     ]
     if changed:
         raise UserError(
@@ -156,7 +185,15 @@ def _draw(
     """Draw every picture, then write the annotation files."""
     kinds = list_classes(s.num_classes)
     known, plans = _plan_world(s)
-    draw = partial(_draw_image, kinds=kinds, out_dir=out_dir, image_px=s.image_px, seed=s.seed)
+    found = () if s.photographs is None else tuple(list_images(Path(s.photographs)))
+    draw = partial(
+        _draw_image,
+        kinds=kinds,
+        out_dir=out_dir,
+        image_px=s.image_px,
+        seed=s.seed,
+        look=Look(found, s.num_styles),
+    )
     images: list[DrawnImage] = []
     # Closed, so that an interruption cancels what is still waiting to be drawn.
     with closing(_map_in_order(draw, plans, num_processes or _num_cores())) as finished:
@@ -211,10 +248,16 @@ def _plan_images(
 
 
 def _draw_image(
-    plan: _Plan, *, kinds: Sequence[ObjectClass], out_dir: Path, image_px: int, seed: int
+    plan: _Plan,
+    *,
+    kinds: Sequence[ObjectClass],
+    out_dir: Path,
+    image_px: int,
+    seed: int,
+    look: Look,
 ) -> DrawnImage:
     rng = np.random.default_rng([seed, plan.id])
-    scene = draw_scene(kinds, plan.class_indices, image_px=image_px, rng=rng)
+    scene = draw_scene(kinds, plan.class_indices, image_px=image_px, rng=rng, look=look)
     Image.fromarray(scene.image).save(out_dir / plan.file_name, quality=95, subsampling=0)
     return DrawnImage(
         id=plan.id,

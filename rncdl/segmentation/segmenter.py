@@ -1,0 +1,49 @@
+"""The one interface of segmenters: boxes in an image to masks."""
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from rncdl.config import SegmentationSettings
+from rncdl.errors import UserError
+
+
+class Segmenter(ABC):
+    """Cuts out the object that each of an image's boxes was drawn around, whatever its class."""
+
+    @abstractmethod
+    def segment(self, image: np.ndarray, boxes_xyxy: np.ndarray) -> np.ndarray:
+        """(R, H, W) bool masks, each inside its box.
+
+        `image` (H, W, 3) uint8 RGB, `boxes_xyxy` (R, 4) in its pixels. A box that holds too few
+        pixels to tell object from background is its own mask; one outside the image has none.
+        """
+
+
+def open_segmenter(settings: SegmentationSettings) -> Segmenter | None:
+    """The segmenter that the settings name; None where they name none."""
+    if settings.segmenter == "none":
+        return None
+    if settings.segmenter == "grabcut":
+        from rncdl.segmentation.grabcut import GrabCut
+
+        return GrabCut()
+    if settings.sam_weights is None:
+        raise UserError(
+            "segmentation.segmenter=sam needs segmentation.sam_weights=FILE: the weights of "
+            "MobileSAM (mobile_sam.pt)."
+        )
+    from rncdl.segmentation.sam import load_mobile_sam
+
+    return load_mobile_sam(settings.sam_weights)
+
+
+def pixels_of_box(box_xyxy: np.ndarray, height: int, width: int) -> tuple[slice, slice]:
+    """Rows and columns of the image that the box touches; empty slices where it lies outside."""
+    x0, y0, x1, y1 = box_xyxy.tolist()
+    return _pixels_between(y0, y1, height), _pixels_between(x0, x1, width)
+
+
+def _pixels_between(start: float, end: float, length: int) -> slice:
+    first = min(max(int(np.floor(start)), 0), length)
+    return slice(first, max(min(int(np.ceil(end)), length), first))

@@ -1,0 +1,126 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rncdl.errors import UserError
+from rncdl.segmentation.sam import MobileSam, load_mobile_sam, rename_weights
+from rncdl.segmentation.sam_decoder import WIDTH, Attention, BoxPrompts, ChannelNorm
+
+INPUT_PX = 64
+
+
+@pytest.fixture(scope="module")
+def sam() -> MobileSam:
+    torch.manual_seed(0)
+    model = MobileSam(INPUT_PX)
+    matrix = model.prompt_encoder.pe_layer.positional_encoding_gaussian_matrix
+    matrix.copy_(torch.randn_like(matrix))
+    return model
+
+
+@pytest.fixture(scope="module")
+def image() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)
+
+
+def test_masks_lie_in_their_boxes_and_every_visible_box_has_one(sam, image):
+    boxes = np.array([[5, 5, 20, 25], [-9, -9, 3, 3], [50, 50, 60, 60], [0, 0, 40, 30]], float)
+    masks = sam.segment(image, boxes)
+    assert masks.shape == (4, 30, 40)
+    assert masks.any((1, 2)).tolist() == [True, True, False, True]
+    assert not masks[0, :5].any()
+    assert not masks[0, :, 20:].any()
+    assert not masks[1, 3:].any()
+
+
+def test_no_box_costs_nothing(sam, image):
+    assert sam.segment(image, np.zeros((0, 4))).shape == (0, 30, 40)
+
+
+def test_a_box_is_answered_alike_in_any_company(sam, image):
+    rng = np.random.default_rng(1)
+    corners = torch.from_numpy(rng.uniform(0, 20, (20, 2)))
+    boxes = torch.cat([corners, corners + 8], 1).float()
+    together = sam.mask_logits(image, boxes)
+    alone = sam.mask_logits(image, boxes[17:18])
+    torch.testing.assert_close(together[17:18], alone, atol=1e-4, rtol=1e-4)
+
+
+def test_other_boxes_get_other_answers(sam, image):
+    boxes = torch.tensor([[2.0, 2.0, 12.0, 12.0], [20.0, 10.0, 38.0, 28.0]])
+    first, second = sam.mask_logits(image, boxes)
+    assert not torch.allclose(first, second)
+
+
+def test_published_names_become_ours():
+    weight = torch.zeros(1)
+    renamed = {
+        "image_encoder.patch_embed.seq.2.bn.bias": (
+            "image_encoder.backbone.patch_embed.conv2.bn.bias"
+        ),
+        "image_encoder.layers.0.blocks.1.conv3.c.weight": (
+            "image_encoder.backbone.stages.0.blocks.1.conv3.conv.weight"
+        ),
+        "image_encoder.layers.2.downsample.conv1.c.weight": (
+            "image_encoder.backbone.stages.3.downsample.conv1.conv.weight"
+        ),
+        "image_encoder.layers.3.blocks.0.attn.attention_biases": (
+            "image_encoder.backbone.stages.3.blocks.0.attn.attention_biases"
+        ),
+        "image_encoder.neck.3.bias": "image_encoder.neck.3.bias",
+        "mask_decoder.mask_tokens.weight": "mask_decoder.mask_tokens.weight",
+    }
+    unused = ("image_encoder.head.bias", "mask_decoder.iou_prediction_head.layers.0.bias")
+    given = dict.fromkeys((*renamed, *unused), weight)
+    assert list(rename_weights(given)) == list(renamed.values())
+
+
+def test_a_file_of_other_weights_is_refused(tmp_path):
+    path = tmp_path / "weights.pt"
+    with pytest.raises(UserError, match="no such file"):
+        load_mobile_sam(path)
+    torch.save({"conv1.weight": torch.zeros(3)}, path)
+    with pytest.raises(UserError, match=r"weights\.pt: not the weights of MobileSAM"):
+        load_mobile_sam(path)
+    path.write_bytes(b"nonsense")
+    with pytest.raises(UserError, match="cannot be read as PyTorch weights"):
+        load_mobile_sam(path)
+
+
+def test_attention_is_pytorchs():
+    torch.manual_seed(0)
+    ours, official = Attention(WIDTH), nn.MultiheadAttention(WIDTH, 8, batch_first=True)
+    layers = (ours.q_proj, ours.k_proj, ours.v_proj)
+    with torch.no_grad():
+        official.in_proj_weight.copy_(torch.cat([layer.weight for layer in layers]))
+        official.in_proj_bias.copy_(torch.cat([layer.bias for layer in layers]))
+    official.out_proj = ours.out_proj  # type: ignore[assignment]
+    queries, keys, values = (
+        torch.randn(2, 3, WIDTH),
+        torch.randn(2, 7, WIDTH),
+        torch.randn(2, 7, WIDTH),
+    )
+    expected, _ = official(queries, keys, values)
+    torch.testing.assert_close(ours(queries, keys, values), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_channel_norm_levels_each_place():
+    values = ChannelNorm(8)(torch.randn(2, 8, 3, 3) * 7 + 2)
+    torch.testing.assert_close(values.mean(1), torch.zeros(2, 3, 3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(values.var(1, correction=0), torch.ones(2, 3, 3), atol=1e-3, rtol=0)
+
+
+def test_places_are_encoded_by_sines_of_their_projection():
+    prompts = BoxPrompts()
+    matrix = prompts.pe_layer.positional_encoding_gaussian_matrix
+    matrix.zero_()
+    matrix[0, 0] = 1
+    grid = prompts.encode_grid(4)
+    assert grid.shape == (16, WIDTH)
+    x = torch.arange(4) / 4 + 0.125
+    torch.testing.assert_close(grid[:4, 0], torch.sin(2 * math.pi * (2 * x - 1)))
+    torch.testing.assert_close(grid[0, 1:128], torch.zeros(127))
+    torch.testing.assert_close(grid[0, 129:], torch.ones(127))
