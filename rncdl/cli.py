@@ -367,6 +367,7 @@ def train(
     (or torchrun ... -m rncdl train -R DIR ...; it would take --run for an option of its own).
     """
     from rncdl.config import resolve_settings
+    from rncdl.run_folder import TrainingInputs
     from rncdl.stages.train import begin_training, resume_training
 
     if resume:
@@ -374,16 +375,11 @@ def train(
     elif labelled is None:
         raise typer.BadParameter("give --labelled JSON to begin a run, or --resume to continue one")
     else:
-        begin_training(
-            run,
-            labelled,
-            images=images,
-            known=known,
-            val=val,
-            val_images=val_images,
-            start_from=start_from,
-            settings=resolve_settings(preset, overrides or []),
+        inputs = TrainingInputs.of_files(
+            labelled, images=images, val=val, val_images=val_images, start_from=start_from
         )
+        settings = resolve_settings(preset, overrides or [])
+        begin_training(run, inputs, settings=settings, known=known)
 
 
 @app.command()
@@ -420,14 +416,22 @@ def discover(
 
     Region features are extracted once into the run's bank and reused by every later discovery.
     """
+    from rncdl.inputs import named_inputs
+    from rncdl.run_folder import RunFolder
     from rncdl.stages.discover import discover as run_discovery
 
+    named = None
+    if unlabelled or labelled:
+        named = named_inputs(
+            RunFolder(run),
+            unlabelled or [],
+            unlabelled_images=unlabelled_images,
+            labelled=labelled,
+            images=images,
+        )
     run_discovery(
         run,
-        unlabelled or [],
-        unlabelled_images=unlabelled_images,
-        labelled=labelled,
-        images=images,
+        named,
         name=_now_discovery(name) or discovery,
         preset=preset,
         online=online,

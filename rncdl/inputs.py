@@ -38,9 +38,9 @@ def named_inputs(
     run: RunFolder,
     unlabelled: Sequence[Path],
     *,
-    unlabelled_images: Path | None,
-    labelled: Path | None,
-    images: Path | None,
+    unlabelled_images: Path | None = None,
+    labelled: Path | None = None,
+    images: Path | None = None,
 ) -> DiscoveryInputs:
     """The files that were named; the labelled ones are the run's own unless others are."""
     if labelled is None:

@@ -31,6 +31,20 @@ class TrainingInputs:
     start_from: str | None = None
     """the run whose detector this one was started from"""
 
+    @classmethod
+    def of_files(
+        cls,
+        labelled: Path,
+        *,
+        images: Path | None = None,
+        val: Path | None = None,
+        val_images: Path | None = None,
+        start_from: Path | None = None,
+    ) -> "TrainingInputs":
+        """From paths as they were given."""
+        others = (_resolved(path) for path in (images, val, val_images, start_from))
+        return cls(str(labelled.resolve()), *others)
+
 
 @dataclass(frozen=True)
 class DiscoveryInputs:
@@ -342,3 +356,7 @@ def _load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def _written_at(path: Path) -> float:
     return path.stat().st_mtime
+
+
+def _resolved(path: Path | None) -> str | None:
+    return None if path is None else str(path.resolve())

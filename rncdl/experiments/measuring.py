@@ -27,7 +27,7 @@ from rncdl.evaluation.tables import write_class_csv
 from rncdl.prediction.annotated import look_at_annotations
 from rncdl.prediction.classifier import Classifier
 from rncdl.prediction.detections import Detections, read_detections, write_shared_detections
-from rncdl.prediction.images import PredictedBatch, predict_images
+from rncdl.prediction.images import Inference, PredictedBatch, predict_images
 from rncdl.run_folder import EvaluationFolder
 from rncdl.training.processes import Processes
 from rncdl.version import versions
@@ -90,15 +90,14 @@ def measure(
         for (name, one), outputs in zip(clustering.items(), look.outputs, strict=True)
     }
     named = list(_name_outputs(classifiers, clusters, truth, split))
-    batches = predict_images(
+    inference = Inference(
         detector,
-        truth.images,
         [one.classifier.limited_to(torch.from_numpy(one.category_ids >= 0)) for one in named],
-        settings=settings,
-        processes=processes,
+        settings,
         with_masks=examination.with_masks,
         cache=cache,
     )
+    batches = predict_images(inference, truth.images, processes=processes)
     # The files are the hand-over between processes; one classifier's detections of a large set
     # fill the memory, all of them would not fit.
     bad_images = _write_predictions(batches, named, examination.folder, processes)
@@ -132,9 +131,8 @@ def known_scores(
     processes: Processes,
 ) -> dict[str, float]:
     """AP of the known classes by a classifier that has no others."""
-    batches = predict_images(
-        detector, truth.images, [classifier], settings=settings, processes=processes
-    )
+    inference = Inference(detector, [classifier], settings)
+    batches = predict_images(inference, truth.images, processes=processes)
     own = [Detections.of_images(batch.images, batch.regions[0]) for batch in batches]
     joined = Detections.concatenate(processes.gather(Detections.concatenate(own)))
     found = name_detections(joined, known_category_ids(split, truth))

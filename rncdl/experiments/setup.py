@@ -111,13 +111,7 @@ def _pool_inputs(
 ) -> DiscoveryInputs:
     """The pool's files: those named, else those the table or the discovery noted."""
     if request.unlabelled:
-        return named_inputs(
-            run,
-            request.unlabelled,
-            unlabelled_images=request.unlabelled_images,
-            labelled=None,
-            images=None,
-        )
+        return named_inputs(run, request.unlabelled, unlabelled_images=request.unlabelled_images)
     if folder.inputs_file.is_file():
         noted = json.loads(folder.inputs_file.read_text("utf-8"))["pool"]
         return DiscoveryInputs(**{**noted, "unlabelled": tuple(noted["unlabelled"])})

@@ -21,6 +21,19 @@ from rncdl.training.progress import ProgressLine
 
 
 @dataclass(frozen=True)
+class Inference:
+    """How images are looked at."""
+
+    detector: Detector
+    classifiers: Sequence[Classifier]
+    settings: Settings
+    with_masks: bool = True
+    with_features: bool = False
+    cache: RegionCache | None = None
+    """of what was located before, by this detector in the very same list of images"""
+
+
+@dataclass(frozen=True)
 class PredictedBatch:
     """What was found in some images."""
 
@@ -79,81 +92,55 @@ def load_batches(
             progress.advance(processes.count * (len(batch.samples) + len(batch.bad_images)))
 
 
-def detect_samples(
-    detector: Detector,
-    samples: Sequence[Sample],
-    classifiers: Sequence[Classifier],
-    *,
-    settings: Settings,
-    with_masks: bool = True,
-    with_features: bool = False,
-    cache: RegionCache | None = None,
-) -> Detected:
+def detect_samples(inference: Inference, samples: Sequence[Sample]) -> Detected:
     """What `detect` finds by the settings' limits, on the detector's device in its precision."""
-    device = detector.device
-    with autocast(device, choose_precision(settings.train.precision, device)):
+    detector, settings = inference.detector, inference.settings
+    with autocast(detector.device, choose_precision(settings.train.precision, detector.device)):
         return detect(
             detector,
             samples,
-            classifiers,
+            inference.classifiers,
             limits=limits_of(settings.predict),
-            with_masks=with_masks,
-            with_features=with_features,
-            cache=cache,
+            with_masks=inference.with_masks,
+            with_features=inference.with_features,
+            cache=inference.cache,
         )
 
 
 def predict_images(
-    detector: Detector,
+    inference: Inference,
     images: Sequence[ImageRecord],
-    classifiers: Sequence[Classifier],
     *,
-    settings: Settings,
     processes: Processes,
     start_batch: int = 0,
-    with_masks: bool = True,
-    cache: RegionCache | None = None,
 ) -> Generator[PredictedBatch, None, None]:
     """What each classifier finds in this process's share of the images, from `start_batch` on.
 
-    `cache`: of these very images. While a GPU looks at one batch, a thread draws the masks of the
-    batch before.
+    While a GPU looks at one batch, a thread draws the masks of the batch before.
     """
-    detector.eval()
-
-    def looked_at() -> Generator[tuple[Batch[Sample], Detected | None], None, None]:
-        with closing(
-            load_batches(
-                images,
-                settings=settings,
-                processes=processes,
-                title="predict",
-                start_batch=start_batch,
-            )
-        ) as batches:
-            for batch in batches:
-                found = None
-                if batch.samples:
-                    found = detect_samples(
-                        detector,
-                        batch.samples,
-                        classifiers,
-                        settings=settings,
-                        with_masks=with_masks,
-                        cache=cache,
-                    )
-                yield batch, found
+    inference.detector.eval()
+    loading = load_batches(
+        images,
+        settings=inference.settings,
+        processes=processes,
+        title="predict",
+        start_batch=start_batch,
+    )
 
     def finished(seen: tuple[Batch[Sample], Detected | None]) -> PredictedBatch:
         batch, found = seen
         return PredictedBatch(
             images=[images[sample.image_index] for sample in batch.samples],
-            regions=[[] for _ in classifiers] if found is None else found.regions(),
+            regions=[[] for _ in inference.classifiers] if found is None else found.regions(),
             bad_images=list(batch.bad_images),
         )
 
-    with closing(looked_at()) as batches:
-        if detector.device.type == "cpu":
-            yield from map(finished, batches)
+    with closing(loading) as batches:
+        looked_at = (
+            (batch, detect_samples(inference, batch.samples) if batch.samples else None)
+            for batch in batches
+        )
+        if inference.detector.device.type == "cpu":
+            yield from map(finished, looked_at)
         else:
-            yield from map_behind(finished, batches)
+            yield from map_behind(finished, looked_at)

@@ -15,7 +15,7 @@ from rncdl.detector.model import Detector
 from rncdl.errors import UserError
 from rncdl.models import load_detector, load_heads
 from rncdl.prediction.classifier import Classifier, discovery_classifier, trained_classifier
-from rncdl.prediction.images import detect_samples
+from rncdl.prediction.images import Inference, detect_samples
 from rncdl.regions import Regions
 from rncdl.run_folder import RunFolder
 from rncdl.training.processes import choose_device
@@ -89,6 +89,13 @@ class Predictor:
         settings = self.settings
         if min_score is not None:
             settings = change(settings, predict={"min_score": float(min_score)})
+        inference = Inference(
+            self.detector,
+            [self.classifier],
+            settings,
+            with_masks=masks,
+            with_features=features,
+        )
         size = settings.predict.batch_size
         found: list[Regions] = []
         for start in range(0, len(given), size):
@@ -96,14 +103,7 @@ class Predictor:
                 self._sample(image, index if many else None)
                 for index, image in enumerate(given[start : start + size], start)
             ]
-            found += detect_samples(
-                self.detector,
-                samples,
-                [self.classifier],
-                settings=settings,
-                with_masks=masks,
-                with_features=features,
-            ).regions()[0]
+            found += detect_samples(inference, samples).regions()[0]
         named = [_finished(regions, self.names) for regions in found]
         return named if many else named[0]
 

@@ -11,7 +11,7 @@ from rncdl.experiments.setup import Setup, TableRequest, open_setup
 from rncdl.experiments.systems import SYSTEMS, system_names
 from rncdl.experiments.table_folder import TableFolder
 from rncdl.experiments.tables import parse_names, parse_numbers, write_tables
-from rncdl.run_folder import RunFolder
+from rncdl.run_folder import RunFolder, TrainingInputs
 from rncdl.stages.train import begin_training, resume_training
 from rncdl.training.progress import say
 from rncdl.training.schedule import shorten_schedule
@@ -77,12 +77,7 @@ def _train_ceiling(setup: Setup, oracle: Oracle, *, seed: int) -> None:
     steps = oracle.steps or max(1, setup.settings.train.steps // CEILING_SHARE)
     begin_training(
         ceiling.path,
-        oracle.labelled,
-        images=oracle.images,
-        known=None,
-        val=None,
-        val_images=None,
-        start_from=setup.run.path,
+        TrainingInputs.of_files(oracle.labelled, images=oracle.images, start_from=setup.run.path),
         settings=change(
             setup.settings, seed=seed, train=shorten_schedule(setup.settings.train, steps)
         ),

@@ -15,7 +15,7 @@ from rncdl.evaluation.tables import markdown_table, screen_table
 from rncdl.experiments.baselines.centroids import fit_centroids
 from rncdl.experiments.measuring import Examination, measure
 from rncdl.files import write_atomically
-from rncdl.inputs import load_dataset
+from rncdl.inputs import load_dataset, named_inputs
 from rncdl.models import build_heads, load_detector, load_heads
 from rncdl.prediction.classifier import (
     Classifier,
@@ -23,7 +23,7 @@ from rncdl.prediction.classifier import (
     discovery_classifier,
     trained_classifier,
 )
-from rncdl.run_folder import RunFolder
+from rncdl.run_folder import RunFolder, TrainingInputs
 from rncdl.stages.discover import discover
 from rncdl.stages.evaluate import classifiers_of
 from rncdl.stages.examples import Showcase
@@ -125,16 +125,8 @@ def _train(run: RunFolder, labelled: Path, start_from: Path | None, settings: Se
     if run.exists:
         resume_training(run.path, [])
         return
-    begin_training(
-        run.path,
-        labelled,
-        images=None,
-        known=None,
-        val=None,
-        val_images=None,
-        start_from=start_from,
-        settings=settings,
-    )
+    inputs = TrainingInputs.of_files(labelled, start_from=start_from)
+    begin_training(run.path, inputs, settings=settings)
 
 
 def _discover(run: RunFolder, unlabelled: Path) -> None:
@@ -142,18 +134,7 @@ def _discover(run: RunFolder, unlabelled: Path) -> None:
     if folder.heads_file.is_file():
         say(f"{folder.heads_file}: already trained.")
         return
-    discover(
-        run.path,
-        [unlabelled],
-        unlabelled_images=None,
-        labelled=None,
-        images=None,
-        name="main",
-        preset=None,
-        online=False,
-        resume=folder.exists,
-        overrides=[],
-    )
+    discover(run.path, named_inputs(run, [unlabelled]), resume=folder.exists)
 
 
 def _measure(

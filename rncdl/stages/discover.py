@@ -19,35 +19,25 @@ from rncdl.training.progress import say
 
 def discover(
     run_path: Path,
-    unlabelled: Sequence[Path],
+    named: DiscoveryInputs | None,
     *,
-    unlabelled_images: Path | None,
-    labelled: Path | None,
-    images: Path | None,
-    name: str,
-    preset: str | None,
-    online: bool,
-    resume: bool,
-    overrides: Sequence[str],
+    name: str = "main",
+    preset: str | None = None,
+    online: bool = False,
+    resume: bool = False,
+    overrides: Sequence[str] = (),
 ) -> None:
-    """Train the known and novel heads on the pool of labelled and unlabelled images."""
+    """Train the known and novel heads on the pool of labelled and unlabelled images.
+
+    `named`: its files; None, to resume: those it was begun with.
+    """
     run = RunFolder(run_path)
     folder = run.discovery(name)
     _require_free(folder, resume=resume)
     base = folder.settings() if resume else run.settings()
     settings = resolve_settings(preset, overrides, base=base)
     online = online or needs_online(settings.discover)
-    inputs = folder.inputs() if resume else None
-    if inputs is None or unlabelled or labelled:
-        named = named_inputs(
-            run,
-            unlabelled,
-            unlabelled_images=unlabelled_images,
-            labelled=labelled,
-            images=images,
-        )
-        _require_same_files(folder, inputs, named)
-        inputs = named
+    inputs = _settle_inputs(run, folder, named, resume=resume)
     with join_processes(settings.device) as processes:
         pool = load_pool(run, inputs, settings=settings, shown=processes.is_main)
         if resume:
@@ -75,6 +65,19 @@ def discover(
             say(f"Heads: {folder.heads_file}")
 
 
+def _settle_inputs(
+    run: RunFolder, folder: DiscoveryFolder, named: DiscoveryInputs | None, *, resume: bool
+) -> DiscoveryInputs:
+    """The files that were named, else those that were noted; both must be the same."""
+    noted = folder.inputs() if resume else None
+    if noted is not None and named is not None and named != noted:
+        raise UserError(
+            f"{folder.path}: this discovery was begun with other images ({folder.inputs_file}); "
+            "resume it without naming any, or choose another --discovery."
+        )
+    return named or noted or named_inputs(run, [])
+
+
 def _require_free(folder: DiscoveryFolder, *, resume: bool) -> None:
     if folder.heads_file.is_file():
         raise UserError(
@@ -91,13 +94,3 @@ def _require_usable_bank(run: RunFolder, pool: Pool, settings: Settings) -> None
     """Where there is a bank already, refuse one of another origin before the discovery begins."""
     if Bank.exists(run.bank_dir):
         require_origin(Bank(run.bank_dir), run, pool, settings)
-
-
-def _require_same_files(
-    folder: DiscoveryFolder, noted: DiscoveryInputs | None, named: DiscoveryInputs
-) -> None:
-    if noted is not None and named != noted:
-        raise UserError(
-            f"{folder.path}: this discovery was begun with other images ({folder.inputs_file}); "
-            "resume it without naming any, or choose another name (--discovery)."
-        )

@@ -15,7 +15,7 @@ from rncdl.gallery.thumbnails import open_picture
 from rncdl.inputs import load_dataset
 from rncdl.models import load_detector
 from rncdl.prediction.classifier import Classifier, trained_classifier
-from rncdl.prediction.images import predict_images
+from rncdl.prediction.images import Inference, predict_images
 from rncdl.regions import Regions
 from rncdl.run_folder import RunFolder
 from rncdl.training.processes import alone
@@ -111,9 +111,8 @@ def _detect(
     one: DrawnDetector, images: Sequence[ImageRecord], settings: Settings
 ) -> dict[int, Regions]:
     """What is found in each image that can be read, by its id."""
-    batches = predict_images(
-        one.detector, images, [one.classifier], settings=settings, processes=alone(settings.device)
-    )
+    inference = Inference(one.detector, [one.classifier], settings)
+    batches = predict_images(inference, images, processes=alone(settings.device))
     return {
         image.id: regions
         for batch in batches

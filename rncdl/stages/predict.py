@@ -24,7 +24,7 @@ from rncdl.origins import digest
 from rncdl.prediction.classifier import for_drawings
 from rncdl.prediction.detections import Detections, encode_detections
 from rncdl.prediction.folder import BatchLog, PredictionFolder
-from rncdl.prediction.images import predict_images
+from rncdl.prediction.images import Inference, predict_images
 from rncdl.prediction.predictor import Predictor, load
 from rncdl.regions import Regions
 from rncdl.run_folder import RunFolder
@@ -166,10 +166,8 @@ def _predict_share(
         stop_request() as stop,
         closing(
             predict_images(
-                predictor.detector,
+                Inference(predictor.detector, classifiers, predictor.settings),
                 images,
-                classifiers,
-                settings=predictor.settings,
                 processes=processes,
                 start_batch=log.num_batches,
             )

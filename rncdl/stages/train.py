@@ -22,32 +22,20 @@ from rncdl.training.progress import say
 
 
 def begin_training(
-    run_path: Path,
-    labelled: Path,
-    *,
-    images: Path | None,
-    known: str | None,
-    val: Path | None,
-    val_images: Path | None,
-    start_from: Path | None,
-    settings: Settings,
+    run_path: Path, inputs: TrainingInputs, *, settings: Settings, known: str | None = None
 ) -> None:
-    """Begin a run: train the detector on the known classes of `labelled`.
+    """Begin a run: train the detector on the known classes of the labelled file.
 
-    `start_from`: a run whose detector is trained further; the classes may be others.
+    `known`: names with commas, or a file of them; None: all that have annotations. The run that
+    this one starts from may have other classes.
     """
     run = RunFolder(run_path)
     with join_processes(settings.device) as processes:
-        annotations = load_dataset(labelled, images, shown=processes.is_main)
+        annotations = load_dataset(
+            Path(inputs.labelled), _as_path(inputs.images), shown=processes.is_main
+        )
         split = ClassSplit.from_names(known) if known else ClassSplit.from_labelled(annotations)
         split.require_present(annotations)
-        inputs = TrainingInputs(
-            labelled=str(labelled.resolve()),
-            images=_resolved(images),
-            val=_resolved(val),
-            val_images=_resolved(val_images),
-            start_from=_resolved(start_from),
-        )
         processes.from_main(partial(run.begin, settings, inputs, split))
         _train(run, settings, split.keep_known(annotations), inputs, processes=processes)
 
@@ -134,10 +122,6 @@ def _validation(
         settings=settings,
         processes=processes,
     )
-
-
-def _resolved(path: Path | None) -> str | None:
-    return None if path is None else str(path.resolve())
 
 
 def _as_path(text: str | None) -> Path | None:

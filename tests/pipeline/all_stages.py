@@ -11,6 +11,8 @@ import pytest
 
 from rncdl.config import resolve_settings
 from rncdl.detector import training
+from rncdl.inputs import named_inputs
+from rncdl.run_folder import RunFolder, TrainingInputs
 from rncdl.stages.discover import discover
 from rncdl.stages.evaluate import evaluate
 from rncdl.stages.train import begin_training, resume_training
@@ -33,28 +35,12 @@ def run_stages(world: Path, run: Path, overrides: list[str]) -> None:
     with pytest.raises(Interrupted) as stop:
         begin_training(
             run,
-            world / "labelled.json",
-            images=None,
-            known=None,
-            val=None,
-            val_images=None,
-            start_from=None,
+            TrainingInputs.of_files(world / "labelled.json"),
             settings=resolve_settings(overrides=overrides),
         )
     assert stop.value.exit_code == 128 + signal.SIGTERM  # also where nobody asked
     resume_training(run, [])
-    discover(
-        run,
-        [world / "unlabelled.json"],
-        unlabelled_images=None,
-        labelled=None,
-        images=None,
-        preset=None,
-        name="main",
-        online=False,
-        resume=False,
-        overrides=[],
-    )
+    discover(run, named_inputs(RunFolder(run), [world / "unlabelled.json"]))
     evaluate(run, world / "val.json", images=None, name="main", train_labels=None, overrides=[])
 
 

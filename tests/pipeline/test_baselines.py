@@ -16,7 +16,7 @@ from rncdl.models import load_detector
 from rncdl.prediction.annotated import look_at_annotations
 from rncdl.prediction.classifier import LooksAtPixels, baseline_classifier
 from rncdl.prediction.detections import Detections
-from rncdl.prediction.images import predict_images
+from rncdl.prediction.images import Inference, predict_images
 from rncdl.run_folder import RunFolder
 from rncdl.stages.discover import load_pool
 from rncdl.training.processes import Processes
@@ -59,10 +59,8 @@ def test_a_baseline_classifies_boxes_and_detects(name: str, material: Material, 
     with torch.inference_mode():
         batches = list(
             predict_images(
-                material.detector,
+                Inference(material.detector, [classifier], material.settings),
                 truth.images,
-                [classifier],
-                settings=material.settings,
                 processes=ALONE,
             )
         )

@@ -14,7 +14,8 @@ from rncdl.config import resolve_settings
 from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.state import DiscoveryState
 from rncdl.experiments.setup import TableRequest
-from rncdl.run_folder import RunFolder
+from rncdl.inputs import named_inputs
+from rncdl.run_folder import RunFolder, TrainingInputs
 from rncdl.stages.compare import compare
 from rncdl.stages.demo import run_demo
 from rncdl.stages.discover import discover
@@ -37,34 +38,17 @@ ON_GPU = [
 
 
 def train(run: Path, world: Path, *overrides: str) -> None:
-    begin_training(
-        run,
-        world / "labelled.json",
-        images=None,
-        known=None,
-        val=None,
-        val_images=None,
-        start_from=None,
-        settings=resolve_settings(overrides=[*ON_GPU, *overrides]),
-    )
+    inputs = TrainingInputs.of_files(world / "labelled.json")
+    begin_training(run, inputs, settings=resolve_settings(overrides=[*ON_GPU, *overrides]))
 
 
 def find_classes(
     run: Path, world: Path, name: str, *overrides: str, online: bool = False, resume: bool = False
 ) -> RunFolder:
-    discover(
-        run,
-        [] if resume else [world / "unlabelled.json"],
-        unlabelled_images=None,
-        labelled=None,
-        images=None,
-        name=name,
-        preset=None,
-        online=online,
-        resume=resume,
-        overrides=overrides,
-    )
-    return RunFolder(run)
+    folder = RunFolder(run)
+    inputs = None if resume else named_inputs(folder, [world / "unlabelled.json"])
+    discover(run, inputs, name=name, online=online, resume=resume, overrides=overrides)
+    return folder
 
 
 @pytest.fixture(scope="module")

@@ -342,9 +342,9 @@ def count_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the batches that the stage detects from now on, added as they come."""
     detect_samples, sizes = passes.detect_samples, []
 
-    def detect_and_count(detector: Any, samples: Any, classifiers: Any, **options: Any) -> Any:
+    def detect_and_count(inference: Any, samples: Any) -> Any:
         sizes.append(len(samples))
-        return detect_samples(detector, samples, classifiers, **options)
+        return detect_samples(inference, samples)
 
     monkeypatch.setattr(passes, "detect_samples", detect_and_count)
     return sizes
