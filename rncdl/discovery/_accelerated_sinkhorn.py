@@ -31,7 +31,7 @@ _ROUNDS_PER_KERNEL = 15
 # Columns whose largest exponent is below this are raised first.
 _STARVED = -30.0
 _HISTORY = 15
-# A plain round never raises the share error; an extrapolation that raises it by this factor is undone.
+# A plain round never raises the share error; an extrapolation that raises it this much is undone.
 _MAX_GROWTH = 4.0
 
 

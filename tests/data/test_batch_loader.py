@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from torch.utils.data import Dataset
 
-from rncdl.data import loading
+from rncdl.data import batch_loader
 from rncdl.data.batch_loader import BatchLoader
 from rncdl.data.datasets import ItemKey
 from rncdl.errors import UserError
@@ -33,14 +33,14 @@ def open_loader(*, num_batches: int = 9) -> BatchLoader[int]:
 
 def test_workers_do_not_hear_the_stop_signals_even_while_they_start(monkeypatch):
     """They reach the whole group; a worker that died of one would end the job unsaved."""
-    start = loading._start_worker
+    start = batch_loader._start_worker
 
     def start_amid_signals(worker_index: int) -> None:
         for number in STOP_SIGNALS:
             os.kill(os.getpid(), number)
         start(worker_index)
 
-    monkeypatch.setattr(loading, "_start_worker", start_amid_signals)
+    monkeypatch.setattr(batch_loader, "_start_worker", start_amid_signals)
     batches = iter(open_loader())
     [worker] = next(batches).samples
     for number in STOP_SIGNALS:
@@ -68,7 +68,7 @@ def test_workers_have_ended_when_an_error_is_raised():
 def test_a_loader_left_in_the_middle_does_not_keep_the_process_from_ending(tmp_path: Path):
     script = tmp_path / "script.py"
     script.write_text(
-        "from tests.data.test_loading import open_loader\n"
+        "from tests.data.test_batch_loader import open_loader\n"
         "if __name__ == '__main__':\n"
         "    batches = iter(open_loader())\n"
         "    next(batches)\n"
