@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from rncdl.baselines.methods import METHODS
 from rncdl.data.records import AnnotationSet
 from rncdl.detector.training import train_detector
 from rncdl.discovery.filling import open_bank
 from rncdl.discovery.online import train_heads_online
 from rncdl.discovery.training import train_heads
+from rncdl.experiments.baselines.methods import METHODS
 from tests.pipeline.tiny import SETTINGS, run_rncdl
 
 TRAINERS = (train_detector, open_bank, train_heads, train_heads_online)
