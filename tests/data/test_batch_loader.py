@@ -68,7 +68,7 @@ def test_workers_have_ended_when_an_error_is_raised():
 def test_a_loader_left_in_the_middle_does_not_keep_the_process_from_ending(tmp_path: Path):
     script = tmp_path / "script.py"
     script.write_text(
-        "from tests.data.test_loading import open_loader\n"
+        "from tests.data.test_batch_loader import open_loader\n"
         "if __name__ == '__main__':\n"
         "    batches = iter(open_loader())\n"
         "    next(batches)\n"
