@@ -10,6 +10,11 @@ from rncdl.config import Settings
 
 PACKAGE = Path(__file__).parent.parent / "rncdl"
 MODULES = sorted(PACKAGE.rglob("*.py"))
+ROOMS = (
+    *("training", "data", "segmentation", "detector", "discovery", "prediction", "evaluation"),
+    *("gallery", "experiments", "stages"),
+)
+"""In the order in which data walks through them."""
 ROOMS_THAT_TRAIN = ("data", "detector", "discovery", "training")
 ROOMS_THAT_MEASURE = ("evaluation",)
 
@@ -33,6 +38,33 @@ def names_used(path: Path) -> set[str]:
 
 def room(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0]
+
+
+def rooms_imported(path: Path) -> set[str]:
+    """The rooms (folders) of the package that a module imports from, its own left out."""
+    parts = [name.split(".") for name in imported_modules(path) if name.startswith("rncdl.")]
+    return {part[1] for part in parts if part[1] in ROOMS} - {room(path)}
+
+
+def test_every_room_is_in_the_order():
+    assert {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()} == {*ROOMS}
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_rooms_import_from_rooms_before_them_alone(name):
+    """Data walks through the package in one direction."""
+    later = set(ROOMS[ROOMS.index(name) :])
+    backwards = {
+        f"{path.relative_to(PACKAGE)} imports {later & rooms_imported(path)}"
+        for path in MODULES
+        if room(path) == name and later & rooms_imported(path)
+    }
+    assert not backwards
+
+
+@pytest.mark.parametrize("path", [m for m in MODULES if m.parent == PACKAGE], ids=str)
+def test_only_the_command_line_imports_stages(path):
+    assert path.name == "cli.py" or "stages" not in rooms_imported(path)
 
 
 @pytest.mark.parametrize("path", [m for m in MODULES if room(m) in ROOMS_THAT_TRAIN], ids=str)
