@@ -23,7 +23,7 @@ from rncdl.models import build_heads
 from rncdl.training.journal import read_journal
 from rncdl.training.optimizer import make_sgd
 from rncdl.training.processes import join_processes
-from rncdl.training.schedule import rate_at, set_rate
+from rncdl.training.schedule import Schedule, set_rate
 
 NUM_KNOWN = {"coco-half-lvis": 80, "lvis-vg": 1203}
 VARIANTS = ("", "-authors-code", "-long")
@@ -116,19 +116,15 @@ def test_presets_hold_the_papers_values(setting: str):
 
 def test_the_authors_code_never_changes_the_rate_of_discovery():
     discover = resolve_settings("coco-half-lvis-authors-code").discover
-    rates = {
-        rate_at(
-            step,
-            discover.steps,
-            peak=discover.rate,
-            start=discover.rate_at_start,
-            end=discover.rate_at_end,
-            warmup_steps=discover.warmup_steps,
-            shape="cosine",
-        )
-        for step in (0, 1, 7_000, 14_999)
-    }
-    assert rates == {0.01}
+    schedule = Schedule(
+        discover.steps,
+        peak=discover.rate,
+        start=discover.rate_at_start,
+        end=discover.rate_at_end,
+        warmup_steps=discover.warmup_steps,
+        shape="cosine",
+    )
+    assert {schedule.rate(step) for step in (0, 1, 7_000, 14_999)} == {0.01}
 
 
 @pytest.fixture(scope="module")

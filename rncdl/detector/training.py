@@ -29,8 +29,8 @@ from rncdl.training.meter import BadStep, Meter
 from rncdl.training.optimizer import make_sgd
 from rncdl.training.processes import Processes, autocast, choose_precision, seed_step
 from rncdl.training.progress import ProgressLine
-from rncdl.training.saving import save_or_stop
-from rncdl.training.schedule import rate_at, set_rate
+from rncdl.training.saving import Saving, save_or_stop
+from rncdl.training.schedule import Schedule, set_rate
 
 _BLANK_SIDE_PX = 128
 """Enough for BatchNorm to see more than one place on the coarsest map."""
@@ -78,7 +78,7 @@ def train_detector(
     Every process calls this; the first one writes. Raises `Interrupted`, with a checkpoint
     saved, when asked to stop.
     """
-    train = settings.train
+    train, schedule = settings.train, _schedule(settings.train)
     precision = choose_precision(train.precision, processes.device)
     state = _first_state(detector, train, processes, precision)
     state.restore(run.train_checkpoints, processes)
@@ -101,7 +101,7 @@ def train_detector(
     with stop_request() as stop, line as progress:
         while state.step < train.steps:
             samples, num_readable = _next_samples(batches, settings, run, processes)
-            set_rate(state.optimizer, _rate_of(state.step, train))
+            set_rate(state.optimizer, schedule.rate(state.step))
             seed_step(settings.seed, step=state.step, rank=processes.rank)
             losses = _accumulate_gradients(
                 model,
@@ -140,13 +140,11 @@ def _first_state(
     )
 
 
-def _rate_of(step: int, train: TrainSettings) -> float:
-    return rate_at(
-        step,
+def _schedule(train: TrainSettings) -> Schedule:
+    return Schedule(
         train.steps,
         peak=train.rate,
         start=train.rate_at_start,
-        end=0.0,
         warmup_steps=train.warmup_steps,
         shape=train.schedule,
         drop_at=train.drop_at,
@@ -161,16 +159,19 @@ def _save_or_stop(
     processes: Processes,
     meter: Meter,
 ) -> None:
+    saving = Saving(
+        train.steps,
+        every=train.checkpoint_every,
+        folder=run.train_checkpoints if processes.is_main else None,
+        how_to_continue=f"Continue with: rncdl train --run {run.path} --resume",
+    )
     save_or_stop(
         state.step,
-        train.steps,
-        folder=run.train_checkpoints if processes.is_main else None,
+        saving,
         state=state.to_dict,
-        check=lambda: _require_finite(meter.find_bad_step(), state.step),
-        every=train.checkpoint_every,
         stop=stop,
         processes=processes,
-        how_to_continue=f"Continue with: rncdl train --run {run.path} --resume",
+        check=lambda: _require_finite(meter.find_bad_step(), state.step),
     )
 
 

@@ -22,8 +22,8 @@ from rncdl.training.meter import BadStep, Meter
 from rncdl.training.prefetching import prefetch
 from rncdl.training.processes import Processes, autocast, choose_precision, seed_step
 from rncdl.training.progress import ProgressLine, warn
-from rncdl.training.saving import save_or_stop
-from rncdl.training.schedule import rate_at, set_rate
+from rncdl.training.saving import Saving, save_or_stop
+from rncdl.training.schedule import Schedule, set_rate
 
 
 class Feed(Protocol):
@@ -63,6 +63,7 @@ def train_heads(
     restore(state, folder / "checkpoints", processes)
     journal = _open_journal(folder, settings, processes, state.step)
     precision = choose_precision(settings.precision, processes.device)
+    schedule = _schedule(settings)
     meter, warned = Meter(processes), False
     batches = feed.batches(state.num_fed)
     if feed.can_prefetch:
@@ -74,7 +75,7 @@ def train_heads(
         fill_memories(state, batches, processes)
         with line as progress:
             while state.step < settings.steps:
-                set_rate(state.optimizer, _rate_of(state.step, settings))
+                set_rate(state.optimizer, schedule.rate(state.step))
                 seed_step(seed, step=state.step, rank=processes.rank)
                 batch = next(batches).to(processes.device)
                 with autocast(processes.device, precision):
@@ -137,16 +138,19 @@ def _save_or_stop(
     processes: Processes,
     meter: Meter,
 ) -> None:
+    saving = Saving(
+        settings.steps,
+        every=settings.checkpoint_every,
+        folder=folder / "checkpoints" / f"rank_{processes.rank}",
+        how_to_continue="Continue with the same command and --resume.",
+    )
     save_or_stop(
         state.step,
-        settings.steps,
-        folder=folder / "checkpoints" / f"rank_{processes.rank}",
+        saving,
         state=state.to_dict,
-        check=lambda: _require_finite(meter.find_bad_step(), state.step),
-        every=settings.checkpoint_every,
         stop=stop,
         processes=processes,
-        how_to_continue="Continue with the same command and --resume.",
+        check=lambda: _require_finite(meter.find_bad_step(), state.step),
     )
 
 
@@ -176,9 +180,8 @@ def _rounds_to_come(
     return min(wanted, settings.max_rounds)
 
 
-def _rate_of(step: int, settings: DiscoverSettings) -> float:
-    return rate_at(
-        step,
+def _schedule(settings: DiscoverSettings) -> Schedule:
+    return Schedule(
         settings.steps,
         peak=settings.rate,
         start=settings.rate_at_start,

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch.optim import Optimizer
@@ -9,28 +10,30 @@ from torch.optim import Optimizer
 from rncdl.config import TrainSettings
 
 
-def rate_at(
-    step: int,
-    num_steps: int,
-    *,
-    peak: float,
-    start: float,
-    end: float,
-    warmup_steps: int,
-    shape: Literal["steps", "cosine"],
-    drop_at: Sequence[int] = (),
-) -> float:
-    """The rate of step `step` (0-based): linear from `start` to `peak`, then a cosine or drops.
+@dataclass(frozen=True)
+class Schedule:
+    """How the learning rate goes over a training: up in a line, then down by a cosine or drops."""
 
-    cosine: falls from `peak` at the end of the warm-up to `end` at the last step.
-    steps: a tenth of what it was, at each step of `drop_at`.
-    """
-    if step < warmup_steps:
-        return start + (peak - start) * step / warmup_steps
-    if shape == "steps":
-        return peak * 0.1 ** sum(step >= drop for drop in drop_at)
-    progress = min(1.0, (step - warmup_steps) / max(1, num_steps - 1 - warmup_steps))
-    return end + (peak - end) * 0.5 * (1 + math.cos(math.pi * progress))
+    steps: int
+    peak: float
+    start: float
+    """at the first step of the warm-up"""
+    warmup_steps: int
+    shape: Literal["steps", "cosine"]
+    end: float = 0.0
+    """at the last step, where the shape is a cosine"""
+    drop_at: Sequence[int] = ()
+    """steps from which on the rate is a tenth of what it was, where the shape is steps"""
+
+    def rate(self, step: int) -> float:
+        """The rate of step `step`, counted from 0."""
+        if step < self.warmup_steps:
+            return self.start + (self.peak - self.start) * step / self.warmup_steps
+        if self.shape == "steps":
+            return self.peak * 0.1 ** sum(step >= drop for drop in self.drop_at)
+        falling = max(1, self.steps - 1 - self.warmup_steps)
+        progress = min(1.0, (step - self.warmup_steps) / falling)
+        return self.end + (self.peak - self.end) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:

@@ -157,7 +157,7 @@ def test_a_stop_keeps_finished_rows_and_says_how_to_go_on(
     def stop(*_: Any, **__: Any) -> None:
         raise Interrupted("Stopped.", 130)
 
-    monkeypatch.setattr("rncdl.stages.compare.train_discovery", stop)
+    monkeypatch.setattr("rncdl.experiments.systems.train_discovery", stop)
     with pytest.raises(Interrupted, match="same command"):
         compared(run, world, name="stopped", methods="kmeans-features,rncdl", seeds="0")
     folder = TableFolder(RunFolder(run).table_dir("compare", "stopped"))
@@ -174,10 +174,10 @@ def test_a_stopped_baseline_goes_on_with_the_same_command(
         quick = ("baselines.features=bank", "baselines.steps=3", "baselines.batch_images=4")
         return compared(run, world, *quick, name=name, methods="orca")
 
-    def ask_to_stop(step: int, *rest: Any, folder: Path, **options: Any) -> None:
-        if step == 2 and folder.parent.name == "seed1":
+    def ask_to_stop(step: int, saving: Any, **options: Any) -> None:
+        if step == 2 and saving.folder.parent.name == "seed1":
             os.kill(os.getpid(), signal.SIGINT)
-        go_on(step, *rest, folder=folder, **options)
+        go_on(step, saving, **options)
 
     go_on = fitting.save_or_stop
     folder = TableFolder(RunFolder(run).table_dir("compare", "parted"))
@@ -200,7 +200,7 @@ def test_a_baseline_that_diverges_is_a_row_that_says_so(
     def diverge(material: Material) -> Any:
         raise Diverged("pandas, step 3: the loss is not finite.")
 
-    monkeypatch.setattr("rncdl.stages.compare.METHODS", {**METHODS, "pandas": diverge})
+    monkeypatch.setattr("rncdl.experiments.systems.METHODS", {**METHODS, "pandas": diverge})
     folder = compared(run, world, name="lost", methods="pandas", seeds="0")
     (outcome,) = folder.outcomes("pandas", [0])
     assert outcome.problem == "diverged: pandas, step 3: the loss is not finite."

@@ -7,7 +7,7 @@ import torch
 from rncdl.training.checkpoints import list_checkpoints, load_checkpoint
 from rncdl.training.interruption import Interrupted, StopRequest, stop_request
 from rncdl.training.processes import Processes
-from rncdl.training.saving import save_or_stop
+from rncdl.training.saving import Saving, save_or_stop
 
 ALONE = Processes(rank=0, count=1, device=torch.device("cpu"))
 
@@ -15,13 +15,10 @@ ALONE = Processes(rank=0, count=1, device=torch.device("cpu"))
 def finish_step(step, folder, *, stop=None, num_steps=7, every=3):
     save_or_stop(
         step,
-        num_steps,
-        folder=folder,
+        Saving(num_steps, every=every, folder=folder, how_to_continue="Say it again."),
         state=lambda: {"step": step},
-        every=every,
         stop=stop or StopRequest(),
         processes=ALONE,
-        how_to_continue="Say it again.",
     )
 
 

@@ -4,15 +4,13 @@ import pytest
 import torch
 
 from rncdl.config import Settings, TrainSettings, change
-from rncdl.training.schedule import rate_at, set_rate, shorten_schedule
+from rncdl.training.schedule import Schedule, set_rate, shorten_schedule
 
-
-def paper_rate(step: int) -> float:
-    return rate_at(step, 15_000, peak=1e-2, start=1e-5, end=1e-3, warmup_steps=3000, shape="cosine")
+PAPER = Schedule(15_000, peak=1e-2, start=1e-5, end=1e-3, warmup_steps=3000, shape="cosine")
 
 
 def test_cosine_passes_through_the_papers_three_points():
-    rates = [paper_rate(step) for step in range(15_000)]
+    rates = [PAPER.rate(step) for step in range(15_000)]
     assert rates[0] == pytest.approx(1e-5)
     assert rates[3000] == max(rates) == pytest.approx(1e-2)
     assert rates[-1] == min(rates[3000:]) == pytest.approx(1e-3)
@@ -21,18 +19,14 @@ def test_cosine_passes_through_the_papers_three_points():
 
 
 def test_steps_divide_by_ten_where_told():
-    def rate(step):
-        return rate_at(
-            step,
-            180_000,
-            peak=0.01,
-            start=0.001,
-            end=0,
-            warmup_steps=1000,
-            shape="steps",
-            drop_at=(120_000, 160_000),
-        )
-
+    rate = Schedule(
+        180_000,
+        peak=0.01,
+        start=0.001,
+        warmup_steps=1000,
+        shape="steps",
+        drop_at=(120_000, 160_000),
+    ).rate
     assert rate(0) == pytest.approx(1e-3)
     assert rate(119_999) == pytest.approx(1e-2)
     assert rate(120_000) == pytest.approx(1e-3)
@@ -41,7 +35,7 @@ def test_steps_divide_by_ten_where_told():
 
 @pytest.mark.parametrize("shape", ["steps", "cosine"])
 def test_a_single_step_without_warmup_uses_the_peak(shape):
-    assert rate_at(0, 1, peak=0.5, start=0.1, end=0.0, warmup_steps=0, shape=shape) == 0.5
+    assert Schedule(1, peak=0.5, start=0.1, warmup_steps=0, shape=shape).rate(0) == 0.5
 
 
 def test_set_rate_reaches_every_group():

@@ -16,8 +16,8 @@ from rncdl.training.interruption import stop_request
 from rncdl.training.optimizer import make_sgd
 from rncdl.training.processes import Processes, autocast, seed_step
 from rncdl.training.progress import ProgressLine
-from rncdl.training.saving import save_or_stop
-from rncdl.training.schedule import rate_at, set_rate
+from rncdl.training.saving import Saving, save_or_stop
+from rncdl.training.schedule import Schedule, set_rate
 
 BatchType = TypeVar("BatchType")
 
@@ -100,7 +100,13 @@ def fit(
     `Interrupted`, with a checkpoint saved, when asked to stop, and `Diverged` when a loss was not
     finite; losses are looked at only now and then, for each look waits for the device.
     """
-    state = _first_state(module, fitting)
+    state, schedule = _first_state(module, fitting), _schedule(fitting)
+    saving = Saving(
+        fitting.steps,
+        every=fitting.checkpoint_every,
+        folder=fitting.folder,
+        how_to_continue="The same command goes on from there.",
+    )
     batches = feed(state.step)
     losses: dict[int, Tensor] = {}
     with (
@@ -111,7 +117,7 @@ def fit(
             seed_step(fitting.seed, step=state.step, rank=0)
             batch = next(batches)
             if batch is not None:
-                set_rate(state.optimizer, _rate_of(state.step, fitting))
+                set_rate(state.optimizer, schedule.rate(state.step))
                 losses[state.step] = _learn(loss_of(batch), state)
             state.step += 1
             figures = None
@@ -121,14 +127,11 @@ def fit(
             progress.advance(figures=figures)
             save_or_stop(
                 state.step,
-                fitting.steps,
-                folder=fitting.folder,
+                saving,
                 state=state.to_dict,
-                check=lambda: _read(losses, fitting.name),
-                every=fitting.checkpoint_every,
                 stop=stop,
                 processes=Processes(rank=0, count=1, device=fitting.device),
-                how_to_continue="The same command goes on from there.",
+                check=lambda: _read(losses, fitting.name),
             )
     module.eval()
 
@@ -146,9 +149,8 @@ def _first_state(module: nn.Module, fitting: Fitting) -> _State:
     return state
 
 
-def _rate_of(step: int, fitting: Fitting) -> float:
-    return rate_at(
-        step,
+def _schedule(fitting: Fitting) -> Schedule:
+    return Schedule(
         fitting.steps,
         peak=fitting.rate,
         start=_LAST_RATE_SHARE * fitting.rate,

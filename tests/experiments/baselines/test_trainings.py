@@ -23,6 +23,7 @@ from rncdl.experiments.baselines.weng import triplet_loss
 from rncdl.prediction.classifier import Classifier
 from rncdl.training.checkpoints import list_checkpoints
 from rncdl.training.interruption import Interrupted
+from rncdl.training.saving import Saving
 from tests.experiments.baselines.easy import BOXES, colour_features, draw_image, easy_material
 
 TRAINED = [
@@ -67,9 +68,10 @@ class Stops:
         self._go_on = fitting.save_or_stop
         monkeypatch.setattr(fitting, "save_or_stop", self._save_or_stop)
 
-    def _save_or_stop(self, step: int, num_steps: int, *, folder: Path, **rest: Any) -> None:
-        self.left.pop((folder.name, step), lambda: None)()
-        self._go_on(step, num_steps, folder=folder, **rest)
+    def _save_or_stop(self, step: int, saving: Saving, **rest: Any) -> None:
+        assert saving.folder is not None
+        self.left.pop((saving.folder.name, step), lambda: None)()
+        self._go_on(step, saving, **rest)
 
 
 @pytest.mark.parametrize(("name", "features"), TRAINED)
