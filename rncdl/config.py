@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from rncdl.errors import UserError, did_you_mean
 from rncdl.training.progress import warn
@@ -16,6 +16,11 @@ Positive = Annotated[int, Field(gt=0)]
 NonNegative = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+FirstWeights = Annotated[
+    Literal["auto", "none"] | Path,
+    # Files of earlier versions say null for none.
+    BeforeValidator(lambda value: "none" if value is None else value),
+]
 Augmentation = Literal["none", "weak", "simclr"]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -51,8 +56,9 @@ class DetectorSettings(_Settings):
 
     backbone: str = "resnet50"
     """resnet10, 18, 34, 50, 101, or `timm:NAME` for any timm feature model."""
-    weights: Path | None = None
-    """Backbone weights: a torchvision or timm state dict, a safetensors file, or MoCo v2."""
+    weights: FirstWeights = "auto"
+    """What the backbone starts from: a file (a torchvision or timm state dict, safetensors, MoCo
+    v2); none; or auto: the best that is installed, cached or can be downloaded, else none."""
     frozen_blocks: Annotated[int, Field(ge=0, le=5)] = 0
     """How many of stem, res2, res3, res4, res5 are never trained (paper with MoCo: 2)."""
     norm: Literal["batch", "frozen", "group"] = "batch"

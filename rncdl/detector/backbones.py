@@ -201,14 +201,20 @@ def build_backbone(
     return backbone
 
 
-def _create_timm(name: str) -> tuple[nn.Module, frozenset[str]]:
-    """The feature model, and the weights that only the whole model has."""
+def import_timm(name: str) -> Any:
+    """timm, for the model of that name; takes seconds, so only those who ask for it wait."""
     try:
-        import timm  # takes seconds, so only those who ask for it wait
+        import timm
     except ImportError as error:
         raise UserError(
             f"detector.backbone=timm:{name} needs timm: pip install 'rncdl[timm]'"
         ) from error
+    return timm
+
+
+def _create_timm(name: str) -> tuple[nn.Module, frozenset[str]]:
+    """The feature model, and the weights that only the whole model has."""
+    timm = import_timm(name)
     if not timm.is_model(name):
         near = timm.list_models(f"*{name}*")[:5]
         hint = f" Similar: {', '.join(near)}." if near else ""

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -76,8 +77,8 @@ class Detector(nn.Module):
         self.register_buffer("pixel_std", torch.tensor(settings.pixel_std), persistent=False)
 
     def load_backbone_weights(self) -> None:
-        """Fill the backbone from `settings.weights`, where one is given."""
-        if self.settings.weights is not None:
+        """Fill the backbone from the file `settings.weights`, where one is given."""
+        if isinstance(self.settings.weights, Path):
             load_backbone_weights(self.backbone, self.settings.weights)
 
     @property

@@ -7,16 +7,18 @@ from pathlib import Path
 import torch
 
 from rncdl.classes import ClassSplit, KnownLabels
-from rncdl.config import Settings, resolve_settings
+from rncdl.config import DetectorSettings, Settings, resolve_settings
 from rncdl.detector.model import Detector
+from rncdl.detector.pretrained import find_start, settle_start, warning_about
 from rncdl.detector.training import train_detector
 from rncdl.errors import UserError
 from rncdl.run_folder import RunFolder, TrainingInputs
 from rncdl.stages.evaluate import known_scores
 from rncdl.stages.loading import load_dataset
 from rncdl.stages.resuming import FIXED_IN_TRAINING, take_up_changes
+from rncdl.training.checkpoints import list_checkpoints
 from rncdl.training.processes import Processes, join_processes
-from rncdl.training.progress import say
+from rncdl.training.progress import say, warn
 
 
 def begin_training(
@@ -48,8 +50,30 @@ def begin_training(
             val_images=_resolved(val_images),
             start_from=_resolved(start_from),
         )
-        processes.from_main(partial(run.begin, settings, inputs, split))
+        detector = processes.from_main(partial(_begin, run, settings, inputs, split))
+        settings = settings.model_copy(update={"detector": detector})
         _train(run, settings, split.keep_known(annotations), inputs, processes=processes)
+
+
+def _begin(
+    run: RunFolder, settings: Settings, inputs: TrainingInputs, split: ClassSplit
+) -> DetectorSettings:
+    """Write what the run starts from; its detector's settings, with weights in place of `auto`."""
+    given = settings.detector
+    if inputs.start_from is not None:
+        first = RunFolder(Path(inputs.start_from)).settings().detector.weights
+        detector = given.model_copy(update={"weights": first})
+        run.begin(settings.model_copy(update={"detector": detector}), inputs, split)
+        return detector
+    run.require_free()
+    start = find_start(given)
+    detector = settle_start(given, start)
+    run.begin(settings.model_copy(update={"detector": detector}), inputs, split)
+    run.note_backbone_start(start.noted())
+    say(start.line())
+    if warning := warning_about(given, start):
+        warn(warning)
+    return detector
 
 
 def resume_training(run_path: Path, overrides: Sequence[str]) -> None:
@@ -100,10 +124,8 @@ def _train(
     detector = Detector(
         settings.detector, labels.split.num_known, masks=wants_masks(settings, labels)
     )
-    if inputs.start_from is None:
-        detector.load_backbone_weights()
-    else:
-        _copy_weights(RunFolder(Path(inputs.start_from)), detector)
+    if not list_checkpoints(run.train_checkpoints):  # which would hold all weights
+        _load_first_weights(detector, inputs)
     train_detector(
         detector,
         labels,
@@ -114,6 +136,13 @@ def _train(
     )
     if processes.is_main:
         say(f"Detector: {run.detector_file}")
+
+
+def _load_first_weights(detector: Detector, inputs: TrainingInputs) -> None:
+    if inputs.start_from is None:
+        detector.load_backbone_weights()
+    else:
+        _copy_weights(RunFolder(Path(inputs.start_from)), detector)
 
 
 def _copy_weights(run: RunFolder, detector: Detector) -> None:
