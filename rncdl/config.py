@@ -55,12 +55,13 @@ class DetectorSettings(_Settings):
     """The class-agnostic R-CNN. Defaults are the paper's."""
 
     backbone: str = "resnet50"
-    """resnet10, 18, 34, 50, 101, or `timm:NAME` for any timm feature model."""
+    """resnet10, 18, 34, 50, 101, or `timm:NAME` for any timm feature model or plain ViT."""
     weights: FirstWeights = "auto"
     """What the backbone starts from: a file (a torchvision or timm state dict, safetensors, MoCo
     v2); none; or auto: the best that is installed, cached or can be downloaded, else none."""
-    frozen_blocks: Annotated[int, Field(ge=0, le=5)] = 0
-    """How many of stem, res2, res3, res4, res5 are never trained (paper with MoCo: 2)."""
+    frozen_blocks: NonNegative | Literal["all"] = 0
+    """How many of stem, res2, res3, res4, res5 are never trained (paper with MoCo: 2); of a ViT: of
+    the patch embedding and its blocks; all: the whole backbone."""
     norm: Literal["batch", "frozen", "group"] = "batch"
     """Backbone: BatchNorm (SyncBN on several GPUs), BatchNorm with fixed statistics, GroupNorm."""
     stride_in_1x1: bool = False
@@ -69,7 +70,7 @@ class DetectorSettings(_Settings):
     pixel_std: tuple[float, float, float] = (58.395, 57.12, 57.375)
     fpn_channels: Positive = 256
     fpn_norm: bool = True
-    """BatchNorm after the FPN's convolutions, which then have no bias."""
+    """BatchNorm after the FPN's convolutions, which then have no bias (a ViT's: LayerNorm)."""
     size_divisor: Positive = 32
     """Batches are padded to a multiple of this many pixels."""
     anchor_sizes_px: tuple[float, ...] = (32, 64, 128, 256, 512)
@@ -148,6 +149,9 @@ class TrainSettings(_Settings):
     evaluate_every: NonNegative = 0
     """Known-class AP on `--val` every so many steps; 0 only at the end."""
     tensorboard: bool = False
+    map_cache: Path | None = None
+    """A folder for the maps of a backbone that is frozen as a whole: computed once, then training
+    looks at them instead of the images; runs that differ behind the backbone can share it."""
 
 
 class PredictSettings(_Settings):

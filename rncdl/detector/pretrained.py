@@ -14,7 +14,8 @@ import torchvision
 
 from rncdl.config import DetectorSettings
 from rncdl.detector import efficientnet_lite0
-from rncdl.detector.backbones import RESNETS, TIMM_PREFIX, import_timm
+from rncdl.detector.resnet import RESNETS
+from rncdl.detector.timm_models import TIMM_PREFIX, import_timm
 from rncdl.errors import UserError
 
 REACH_TIMEOUT_S = 5.0
@@ -183,7 +184,7 @@ def _of_torchvision(name: str) -> _Published:
 
 def _of_timm(name: str) -> _Published | None:
     timm = import_timm(name)
-    described: Any = timm.get_pretrained_cfg(name) if timm.is_model(name) else None
+    described: Any = timm.get_pretrained_cfg(name)
     if described is None or not described.hf_hub_id:
         return None
     from huggingface_hub import hf_hub_download, hf_hub_url, try_to_load_from_cache

@@ -9,7 +9,7 @@ import torch
 from rncdl.classes import ClassSplit, KnownLabels
 from rncdl.config import DetectorSettings, Settings, resolve_settings
 from rncdl.detector.model import Detector
-from rncdl.detector.pretrained import find_start, settle_start, warning_about
+from rncdl.detector.pretrained import BackboneStart, find_start, settle_start, warning_about
 from rncdl.detector.training import train_detector
 from rncdl.errors import UserError
 from rncdl.run_folder import RunFolder, TrainingInputs
@@ -62,7 +62,8 @@ def _begin(
     given = settings.detector
     if inputs.start_from is not None:
         first = RunFolder(Path(inputs.start_from)).settings().detector.weights
-        detector = given.model_copy(update={"weights": first})
+        path = first if isinstance(first, Path) else None
+        detector = settle_start(given, BackboneStart(path, inputs.start_from))
         run.begin(settings.model_copy(update={"detector": detector}), inputs, split)
         return detector
     run.require_free()

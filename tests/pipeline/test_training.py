@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import timm
 import torch
 from safetensors.torch import load_file
 
@@ -103,6 +104,23 @@ def test_the_run_notes_its_backbones_weights_and_goes_on_without_looking_again(
     first.unlink()
     assert "Backbone" not in run_rncdl("train", "--run", run.path, "--resume")
     assert torch.equal(weights(run.path)["backbone.conv1.weight"], stem)
+
+
+def test_a_vit_is_trained_and_finds_things(world: Path, tmp_path: Path):
+    """With weights of timm's layout, the first of its blocks frozen."""
+    first = timm.create_model("test_vit")
+    torch.save(first.state_dict(), tmp_path / "vit.pth")
+    run = tmp_path / "run"
+    wishes = ["detector.backbone=timm:test_vit", f"detector.weights={tmp_path / 'vit.pth'}"]
+    run_rncdl(*begin(world, run, *wishes, "detector.frozen_blocks=2", "train.steps=2"))
+    kept = weights(run)["backbone.network.blocks.0.attn.qkv.weight"]
+    assert torch.equal(kept, first.state_dict()["blocks.0.attn.qkv.weight"])
+    moved = weights(run)["backbone.network.blocks.1.attn.qkv.weight"]
+    assert not torch.equal(moved, first.state_dict()["blocks.1.attn.qkv.weight"])
+    images = sorted((world / "images").glob("**/*.*"))[:3]
+    run_rncdl("predict", *images, "--run", run, "--out", tmp_path / "found")
+    found = json.loads((tmp_path / "found" / "predictions.json").read_text())
+    assert len({one["image_id"] for one in found}) == len(images)
 
 
 def first_samples(world: Path, strength: str) -> list[Sample]:
