@@ -69,8 +69,8 @@ def run(side: str, iou_type: str, folder: str) -> dict[str, Any]:
 def measure_rncdl(folder: Path, iou_type: Any) -> tuple[float, list[float]]:
     """Seconds of the evaluation and the ten numbers, by this package."""
     from rncdl.data.annotations import load_annotations
-    from rncdl.detections import read_detections
     from rncdl.evaluation.average_precision import evaluate_detections
+    from rncdl.prediction.detections import read_detections
 
     truth = load_annotations(folder / "truth.json").annotations
     detections = read_detections(folder / f"{iou_type}.json", images=truth.images)

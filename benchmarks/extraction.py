@@ -18,11 +18,11 @@ from rncdl.config import resolve_settings
 from rncdl.data.samples import Sample
 from rncdl.data.viewed_images import ViewedImage
 from rncdl.data.views import View, draw_view
-from rncdl.detector.inference import Reading, detect
-from rncdl.detector.locating import Limits
+from rncdl.detector.locating import Search
 from rncdl.detector.model import Detector
 from rncdl.discovery.extraction import RegionChoice, choose_regions, extract_features
-from rncdl.prediction import classify_as_trained
+from rncdl.prediction.classifier import trained_classifier
+from rncdl.prediction.detecting import Limits, detect
 
 CHOICE = RegionChoice(
     per_image=50,
@@ -33,7 +33,8 @@ CHOICE = RegionChoice(
     matched_nms=0.7,
     matched_candidates=1000,
 )
-LIMITS = Limits(1000, 1000, 0.7, 1e-4, 0.5, 300)
+SEARCH = Search(before_nms=1000, nms=0.7, per_image=1000)
+LIMITS = Limits(SEARCH, min_score=1e-4, nms=0.5, max_detections=300)
 
 
 def make_images(count: int, side_px: int, num_views: int) -> list[ViewedImage]:
@@ -72,8 +73,9 @@ def to_sample(image: ViewedImage) -> Sample:
 
 
 def infer(detector: Detector, images: list[ViewedImage]) -> list[Tensor]:
-    reading = Reading(classify_as_trained(detector))
-    (found,) = detect(detector, [to_sample(i) for i in images], [reading], limits=LIMITS).regions()
+    classifier = trained_classifier(detector, [str(k) for k in range(detector.num_known)])
+    samples = [to_sample(image) for image in images]
+    (found,) = detect(detector, samples, [classifier], limits=LIMITS).regions()
     return [regions.boxes_xyxy[:50] for regions in found]
 
 

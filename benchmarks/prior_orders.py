@@ -15,30 +15,33 @@ from statistics import fmean, pstdev
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from rncdl.baselines.centroids import fit_centroids
 from rncdl.config import Settings, resolve_settings
 from rncdl.data.records import AnnotationSet, ImageRecord
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.feeding import BankFeed
 from rncdl.discovery.training import train_heads
 from rncdl.evaluation.clustering_scores import score_clustering
-from rncdl.prediction import classify_with_head, look_at_annotations
+from rncdl.experiments.baselines.centroids import fit_centroids
+from rncdl.inputs import load_dataset
+from rncdl.models import build_heads, load_detector
+from rncdl.prediction.annotated import look_at_annotations
+from rncdl.prediction.classifier import Classifier
 from rncdl.run_folder import RunFolder
-from rncdl.stages.loading import build_heads, load_dataset, load_detector
 from rncdl.training.processes import Processes
 
 ALONE = Processes(rank=0, count=1, device=torch.device("cpu"))
 
 
-class Collector:
-    """A classifier that keeps the features it is shown."""
+class Collector(nn.Module):
+    """Keeps the features it is shown."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.features: list[Tensor] = []
 
-    def __call__(self, features: Tensor) -> Tensor:
+    def forward(self, features: Tensor) -> Tensor:
         self.features.append(features.clone())
         return torch.zeros(len(features), 1)
 
@@ -75,7 +78,7 @@ def discover(run: RunFolder, settings: Settings) -> Callable[[Tensor], Tensor]:
             folder=Path(folder),
             processes=ALONE,
         )
-    return torch.inference_mode()(classify_with_head(heads.eval(), 0, score="softmax"))
+    return torch.inference_mode()(heads.eval().probabilities)
 
 
 def main() -> None:
@@ -92,9 +95,8 @@ def main() -> None:
     novel = np.isin(truth.category_ids, run.split().novel_ids(truth))
     detector = load_detector(run, settings, run.split())
     collector = Collector()
-    look_at_annotations(
-        detector, truth, [collector], settings=settings, processes=ALONE, skipped=[]
-    )
+    classifier = Classifier(collector, names=(), num_known=1)
+    look_at_annotations(detector, truth, [classifier], settings=settings, processes=ALONE)
     features = torch.cat(collector.features)
     seeds = [int(seed) for seed in options.seeds.split(",")]
     rows: dict[str, list[tuple[float, float]]] = {}

@@ -26,12 +26,12 @@ from rncdl.gallery.findings import AssignedRow, read_assigned
 from rncdl.gallery.report import exemplar_regions
 from rncdl.gallery.summaries import summarise_clusters
 from rncdl.gallery.thumbnails import cut_thumbnails, join_strip
-from rncdl.prediction import known_classifier
+from rncdl.inputs import load_dataset, load_pool
+from rncdl.models import load_detector, load_heads
+from rncdl.prediction.classifier import discovery_classifier, for_drawings
 from rncdl.run_folder import RunFolder
-from rncdl.stages.discover import load_pool
-from rncdl.stages.examples import Showcase, draw_showcase
-from rncdl.stages.loading import load_dataset, load_detector, load_heads
-from rncdl.stages.report import output_names, shown_discovery
+from rncdl.stages.examples import DrawnDetector, Showcase, draw_showcase
+from rncdl.stages.report import assigned_names
 
 NUM_SCENES = (6, 2)
 SCENE_PX = 192
@@ -99,11 +99,12 @@ def draw_clusters(
     if inputs is None:
         raise SystemExit(f"{run.path}: discovery {name} did not note its images.")
     bank = Bank(run.bank_dir)
+    classifier = discovery_classifier(detector, heads, run.split().known, predict=settings.predict)
     summaries = summarise_clusters(
         bank,
         heads,
         exemplars={"typical": NUM_REGIONS},
-        known=known_classifier(detector, settings.predict),
+        known=classifier.known,
     )
     pool = load_pool(run, inputs, settings=settings, shown=False)
     image_index, boxes_xyxy = exemplar_regions(summaries, bank)
@@ -128,8 +129,9 @@ def draw_predictions(
 ) -> Image.Image:
     """Truth, ceiling and discovery on some of the report's examples, evenly spread over them."""
     known = RunFolder(demo / "run").split().known
-    names = output_names(known, heads.num_clusters[0], assigned)
-    ours = shown_discovery(detector, heads, names, settings.predict)
+    classifier = discovery_classifier(detector, heads, known, predict=settings.predict)
+    named = for_drawings(classifier).renamed(assigned_names(classifier, assigned))
+    ours = DrawnDetector("RNCDL", detector, named)
     showcase = Showcase(demo / "world" / "val.json", supervised=RunFolder(demo / "ceiling"))
     examples = draw_showcase(ours, showcase, known, settings=settings)
     every = -(-len(examples) // NUM_EXAMPLES)

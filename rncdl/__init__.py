@@ -10,15 +10,15 @@ from rncdl.errors import UserError
 from rncdl.version import __version__
 
 if TYPE_CHECKING:
-    from rncdl.predictor import Predictor, load
+    from rncdl.prediction.predictor import Predictor, load
     from rncdl.regions import Regions
 
 __all__ = ["Predictor", "Regions", "UserError", "__version__", "load"]
 
 _MODULE_OF = {
-    "Predictor": "rncdl.predictor",
+    "Predictor": "rncdl.prediction.predictor",
     "Regions": "rncdl.regions",
-    "load": "rncdl.predictor",
+    "load": "rncdl.prediction.predictor",
 }
 
 

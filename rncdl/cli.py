@@ -569,9 +569,9 @@ def compare(
 
     Finished rows are kept: the same command goes on after a stop, and runs only what is new.
     """
+    from rncdl.experiments.setup import TableRequest
     from rncdl.stages.compare import Oracle
     from rncdl.stages.compare import compare as run_comparison
-    from rncdl.stages.tables import TableRequest
 
     if oracle is None and (oracle_images is not None or ceiling_steps is not None):
         raise typer.BadParameter("--oracle-images and --ceiling-steps need --oracle")
@@ -627,8 +627,8 @@ def ablate(
     Finished rows are kept: the same command goes on after a stop, and runs only what is new.
     Rows that diverge are reported as such.
     """
+    from rncdl.experiments.setup import TableRequest
     from rncdl.stages.ablate import ablate as run_ablations
-    from rncdl.stages.tables import TableRequest
 
     run_ablations(
         TableRequest(

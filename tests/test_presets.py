@@ -19,7 +19,7 @@ from rncdl.discovery.extraction import choose_regions, extract_features
 from rncdl.discovery.feeding import DiscoveryBatch, batch_of_extracted
 from rncdl.discovery.filling import region_choice, view_images
 from rncdl.discovery.training import train_heads
-from rncdl.stages.loading import build_heads
+from rncdl.models import build_heads
 from rncdl.training.journal import read_journal
 from rncdl.training.optimizer import make_sgd
 from rncdl.training.processes import join_processes

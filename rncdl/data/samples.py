@@ -43,3 +43,17 @@ def unlabelled_sample(pixels: Tensor, *, image_index: int, path: str) -> Sample:
         path=path,
         original_size=(pixels.shape[1], pixels.shape[2]),
     )
+
+
+def to_original_pixels(boxes_xyxy: Tensor, sample: Sample) -> Tensor:
+    """Boxes (R, 4) of the sample's image in the pixels of the image on disk."""
+    height, width = sample.original_size
+    scale_y, scale_x = height / sample.image.shape[1], width / sample.image.shape[2]
+    return boxes_xyxy * boxes_xyxy.new_tensor((scale_x, scale_y, scale_x, scale_y))
+
+
+def to_sample_pixels(boxes_xyxy: Tensor, sample: Sample) -> Tensor:
+    """Boxes (R, 4) of the image on disk in the pixels of the sample's image."""
+    height, width = sample.original_size
+    scale_y, scale_x = sample.image.shape[1] / height, sample.image.shape[2] / width
+    return boxes_xyxy * boxes_xyxy.new_tensor((scale_x, scale_y, scale_x, scale_y))

@@ -1,4 +1,4 @@
-"""Where the objects of an image may be."""
+"""Where the objects of an image may be: the RPN's boxes, refined."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,22 +7,19 @@ from torch import Tensor
 
 from rncdl.detector.mask_boxes import fit_to_masks
 from rncdl.detector.model import Detector, ImageBatch
+from rncdl.detector.proposals import AnchorScores, select_proposals
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What is kept of the regions."""
+class Search:
+    """Which of the RPN's boxes are taken, and how they are moved to the objects."""
 
-    proposals_before_nms: int
-    """per level"""
-    proposals_after_nms: int
-    """per image"""
-    proposal_nms: float
-    min_score: float
-    nms: float
-    """per class"""
-    max_detections: int
-    """per image"""
+    before_nms: int
+    """boxes per level"""
+    nms: float | None
+    """among them; None: none"""
+    per_image: int
+    """boxes per image after NMS"""
     refinements: int = 1
     """how often the regressor moves the boxes"""
     mask_share: float = 0.0
@@ -42,39 +39,47 @@ class Located:
 
 
 def locate(
-    detector: Detector, maps: Sequence[Tensor], batch: ImageBatch, *, limits: Limits
+    detector: Detector,
+    maps: Sequence[Tensor],
+    batch: ImageBatch,
+    *,
+    search: Search,
+    scores: AnchorScores | None = None,
 ) -> Located:
-    """The RPN's boxes, refined, and fitted to their masks where the limits want that."""
-    proposals = detector.propose(
-        maps,
-        batch,
-        nms=limits.proposal_nms,
-        before_nms=limits.proposals_before_nms,
-        after_nms=limits.proposals_after_nms,
+    """The RPN's boxes, refined, and fitted to their masks where the search wants that.
+
+    `scores`: of the anchors, where the caller has them already.
+    """
+    proposals = select_proposals(
+        detector.score_anchors(maps) if scores is None else scores,
+        batch.sizes_hw,
+        nms=search.nms,
+        before_nms=search.before_nms,
+        after_nms=search.per_image,
     )
     boxes = [proposal.boxes_xyxy for proposal in proposals]
-    for _ in range(limits.refinements):
+    for _ in range(search.refinements):
         features = detector.region_features(maps, boxes)
         boxes = detector.refine_boxes(features, boxes, batch.sizes_hw)
-    if limits.mask_share > 0 and detector.mask_head is not None:
-        boxes = fit_to_masks(detector, maps, boxes, batch.sizes_hw, share=limits.mask_share)
+    if search.mask_share > 0 and detector.mask_head is not None:
+        boxes = fit_to_masks(detector, maps, boxes, batch.sizes_hw, share=search.mask_share)
     return Located(boxes, features, [proposal.objectness for proposal in proposals])
 
 
-class Sightings:
-    """Regions that were found before, so that other classifiers need not search for them again."""
+class RegionCache:
+    """Regions located before, so that other classifiers need not search for them again."""
 
     def __init__(self, most_bytes: int = 2**30) -> None:
         """Beyond `most_bytes` of boxes and features nothing more is kept."""
         self._bytes_left = most_bytes
         self._kept: dict[tuple[int, ...], Located] = {}
 
-    def recall(self, images: Sequence[int]) -> Located | None:
+    def get(self, images: Sequence[int]) -> Located | None:
         """What was kept of a batch of images; None: nothing."""
         return self._kept.get(tuple(images))
 
     def keep(self, images: Sequence[int], located: Located) -> None:
-        """Remember what was found in a batch of images, if it fits."""
+        """Keep what was located in a batch of images, if it fits."""
         num_bytes = sum(tensor.nbytes for tensor in (*located.boxes, located.features))
         if tuple(images) not in self._kept and num_bytes <= self._bytes_left:
             self._bytes_left -= num_bytes

@@ -10,7 +10,7 @@ from rncdl.detector.model import Detector
 
 # A mask is drawn inside its box: this much more than the box is looked at, so that it can show
 # where the box is too small. With 1.3 and 1.4 instead known AP falls by 2 and 6 points
-# (docs/experiments.md).
+# (docs/what-did-not-help.md).
 _MARGIN = 1.2
 
 

@@ -18,7 +18,7 @@ from rncdl.detector.backbone_blocks import STRIDES_PX
 from rncdl.detector.backbones import build_backbone
 from rncdl.detector.boxes import REGION_CODER, at_least_float32, clip_boxes, pyramid_anchors
 from rncdl.detector.pooling import pool_regions
-from rncdl.detector.proposals import AnchorScores, Proposals, select_proposals
+from rncdl.detector.proposals import AnchorScores
 from rncdl.detector.vit import SimplePyramid
 from rncdl.detector.weights import load_backbone_weights
 from rncdl.errors import UserError
@@ -44,7 +44,7 @@ class ImageBatch:
 class Detector(nn.Module):
     """A Mask R-CNN (a Faster R-CNN without `masks`) whose boxes and masks know no class.
 
-    Its parts are called one by one; `losses.py` and `inference.py` put them in order.
+    Its parts are called one by one; `losses.py` and `locating.py` put them in order.
     """
 
     pixel_mean: Tensor
@@ -128,24 +128,6 @@ class Detector(nn.Module):
             deltas=torch.cat([_by_anchor(level, 4) for level in deltas], 1),
             anchors_xyxy=anchors,
             level_counts=tuple(h * w * len(self.settings.anchor_ratios) for h, w in shapes),
-        )
-
-    def propose(
-        self,
-        maps: Sequence[Tensor],
-        batch: ImageBatch,
-        *,
-        nms: float | None,
-        before_nms: int,
-        after_nms: int,
-    ) -> list[Proposals]:
-        """Each image's best boxes, at most `after_nms`; see `select_proposals`."""
-        return select_proposals(
-            self.score_anchors(maps),
-            batch.sizes_hw,
-            nms=nms,
-            before_nms=before_nms,
-            after_nms=after_nms,
         )
 
     def region_features(self, maps: Sequence[Tensor], boxes: Sequence[Tensor]) -> Tensor:

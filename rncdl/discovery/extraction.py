@@ -9,6 +9,7 @@ from torchvision.ops import box_iou
 
 from rncdl.data.viewed_images import ViewedImage
 from rncdl.detector.boxes import has_area
+from rncdl.detector.locating import Search, locate
 from rncdl.detector.model import Detector
 from rncdl.detector.proposals import select_proposals
 
@@ -67,15 +68,8 @@ def choose_regions(
     batch = detector.batch_images([image.plain for image in images])
     maps = detector.feature_maps(batch)
     scores = detector.score_anchors(maps)
-    best = select_proposals(
-        scores,
-        batch.sizes_hw,
-        nms=choice.nms,
-        before_nms=choice.before_nms,
-        after_nms=choice.per_image,
-    )
-    boxes = [proposals.boxes_xyxy for proposals in best]
-    refined = detector.refine_boxes(detector.region_features(maps, boxes), boxes, batch.sizes_hw)
+    search = Search(before_nms=choice.before_nms, nms=choice.nms, per_image=choice.per_image)
+    best = locate(detector, maps, batch, search=search, scores=scores)
     candidates: list[Tensor | None] = [None] * len(images)
     if any(len(image.labels) for image in images):
         found = select_proposals(
@@ -87,8 +81,8 @@ def choose_regions(
         )
         candidates = [proposals.boxes_xyxy for proposals in found]
     chosen = []
-    for image, image_boxes, proposals, candidate in zip(
-        images, refined, best, candidates, strict=True
+    for image, image_boxes, objectness, candidate in zip(
+        images, best.boxes, best.objectness, candidates, strict=True
     ):
         scale = image_boxes.new_tensor(image.plain_scale_xy).repeat(2)
         usable = has_area(image_boxes)
@@ -103,7 +97,7 @@ def choose_regions(
         chosen.append(
             ChosenRegions(
                 boxes_xyxy=image_boxes[usable] / scale,
-                objectness=proposals.objectness[usable],
+                objectness=objectness[usable],
                 matched_boxes_xyxy=matched,
                 matched_labels=labels,
             )

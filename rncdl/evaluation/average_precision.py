@@ -11,7 +11,6 @@ import numpy as np
 
 from rncdl.data.masks import to_rle
 from rncdl.data.records import AnnotationSet
-from rncdl.detections import Detections
 from rncdl.errors import UserError
 from rncdl.evaluation.judging import Judged, select_judged
 from rncdl.evaluation.matching import (
@@ -22,6 +21,7 @@ from rncdl.evaluation.matching import (
     mask_pairs,
     match_greedily,
 )
+from rncdl.prediction.detections import Detections
 
 AREA_RANGES = np.array([[0, 1e10], [0, 32**2], [32**2, 96**2], [96**2, 1e10]], dtype=np.float64)
 """(S, 2) square pixels, both ends inside: all, small, medium, large."""

@@ -16,8 +16,8 @@ import numpy as np
 from pycocotools import mask as coco_mask
 
 from rncdl.data.records import AnnotationSet
-from rncdl.detections import Detections
 from rncdl.evaluation.matching import best_of_groups, box_areas
+from rncdl.prediction.detections import Detections
 
 
 @dataclass(frozen=True)

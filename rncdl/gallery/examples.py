@@ -7,8 +7,8 @@ from PIL import Image
 
 from rncdl.data.masks import decode_masks, decode_rles
 from rncdl.data.records import AnnotationSet
-from rncdl.detections import Detections
 from rncdl.gallery.drawings import Marks, choose_shown, class_colour
+from rncdl.regions import Regions
 
 
 @dataclass(frozen=True)
@@ -45,22 +45,23 @@ def annotation_marks(truth: AnnotationSet, image_index: int, known: Collection[s
     )
 
 
-def detection_marks(
-    found: Detections, output_names: Sequence[str], known: Collection[str], *, min_score: float
+def region_marks(
+    found: Regions, output_names: Sequence[str], known: Collection[str], *, min_score: float
 ) -> Marks:
-    """The detections of one image that are worth drawing, the best first.
-
-    `category_ids` of `found` are output indices, each with its name in `output_names`.
-    """
-    shown = found.select(choose_shown(found.boxes_xyxy, found.scores, min_score=min_score))
-    names = [output_names[output] for output in shown.category_ids.tolist()]
+    """The detections of an image that are worth drawing, the best first."""
+    assert found.labels is not None
+    assert found.scores is not None
+    boxes, scores = found.boxes_xyxy.float().cpu().numpy(), found.scores.float().cpu().numpy()
+    rows = choose_shown(boxes, scores, min_score=min_score)
+    names = [output_names[label] for label in found.labels.cpu().numpy()[rows].tolist()]
     masks = None
-    if shown.rles:
-        masks = decode_rles(shown.rles, *shown.rles[0]["size"])
+    if found.rles and len(rows):
+        rles = [found.rles[row] for row in rows.tolist()]
+        masks = decode_rles(rles, *rles[0]["size"])
     return Marks(
-        boxes_xyxy=shown.boxes_xyxy,
+        boxes_xyxy=boxes[rows],
         names=names,
         colours=[class_colour(name, novel=name not in known) for name in names],
-        scores=shown.scores,
+        scores=scores[rows],
         masks=masks,
     )

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from rncdl.detector.inference import Classify
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.gallery.exemplars import Candidates, Exemplar, ExemplarSearch, Kind
@@ -89,7 +88,7 @@ def summarise_clusters(
     *,
     head: int = 0,
     exemplars: Mapping[Kind, int],
-    known: Classify | None = None,
+    known: nn.Module | None = None,
     seed: int = 0,
     shown: bool = False,
 ) -> ClusterSummaries:
@@ -138,7 +137,7 @@ def _look(
     head: int,
     features: Tensor,
     *,
-    known: Classify | None,
+    known: nn.Module | None,
     image_index: np.ndarray,
     regions: np.ndarray,
 ) -> _Block:

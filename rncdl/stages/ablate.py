@@ -1,30 +1,24 @@
 """`rncdl ablate`: the paper's ablation tables, row by row."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
-from rncdl.baselines.ablations import AblationRow, AblationTable, ablation_tables
-from rncdl.baselines.published import RNCDL_KEY, SOURCE
 from rncdl.config import DiscoverSettings, Settings, resolve_settings
 from rncdl.discovery.bank import Bank
+from rncdl.discovery.phase import needs_online
 from rncdl.evaluation.comparison import Comparison, Line
-from rncdl.run_folder import RunFolder
-from rncdl.stages.discover import needs_online
-from rncdl.stages.rows import (
-    Contender,
-    Ground,
+from rncdl.experiments.ablations import AblationRow, AblationTable, ablation_tables
+from rncdl.experiments.published import RNCDL_KEY, SOURCE
+from rncdl.experiments.running import (
+    Configuration,
     Trained,
-    run_contenders,
+    run_configurations,
     train_discovery,
 )
-from rncdl.stages.tables import (
-    TableRequest,
-    begin_table,
-    open_ground,
-    parse_names,
-    parse_numbers,
-    write_tables,
-)
-from rncdl.table_folder import TableFolder, changed_settings
+from rncdl.experiments.setup import Setup, TableRequest, open_setup
+from rncdl.experiments.table_folder import TableFolder, changed_settings
+from rncdl.experiments.tables import parse_names, parse_numbers, write_tables
+from rncdl.run_folder import RunFolder
 
 TABLE_NAMES = tuple(ablation_tables(num_clusters=1, regions_per_image=1, memory_batches=1))
 
@@ -37,36 +31,26 @@ def ablate(
     numbers = parse_numbers(seeds, option="--seeds", least=0)
     sizes = None if clusters is None else parse_numbers(clusters, option="--clusters", least=1)
     folder = TableFolder(RunFolder(request.run).table_dir("ablate", name))
-    begun = begin_table(request, folder)
-    base = _with_one_head(begun.settings)
-    wanted = {table: _tables_of(base.discover, sizes)[table] for table in chosen}
-    settings_of = {
-        settings_key(base, row): _settings_of(base, row)
-        for table in wanted.values()
-        for row in table.rows
-        if row.left_out is None
-    }
-    titles = {settings_key(base, row): row.title for table in wanted.values() for row in table.rows}
-    with open_ground(begun) as ground:
+    with open_setup(request, folder) as setup:
+        base = _with_one_head(setup.settings)
+        wanted = {table: _tables_of(base.discover, sizes)[table] for table in chosen}
+        rows = [row for table in wanted.values() for row in table.rows if row.left_out is None]
+        settings_of = {settings_key(base, row): _settings_of(base, row) for row in rows}
+        titles = {settings_key(base, row): row.title for row in rows} | {RNCDL_KEY: "RNCDL"}
         most_regions = max(one.discover.regions_per_image for one in settings_of.values())
-        contenders = [
-            Contender(
-                key,
-                "RNCDL" if key == RNCDL_KEY else titles[key],
-                numbers,
-                _trainer(ground, key, settings, most_regions=most_regions),
-            )
+        configurations = [
+            Configuration(key, titles[key], numbers, partial(_train, key, settings, most_regions))
             for key, settings in settings_of.items()
         ]
-        run_contenders(contenders, ground)
-        if not ground.processes.is_main:
+        run_configurations(configurations, setup)
+        if not setup.processes.is_main:
             return
     outcomes = {key: folder.outcomes(key, numbers) for key in settings_of}
     comparisons = [
         Comparison(table, found.title, _lines(base, found), outcomes, SOURCE)
         for table, found in wanted.items()
     ]
-    write_tables(folder, comparisons, heading=f"{begun.run.path.resolve().name}: ablations")
+    write_tables(folder, comparisons, heading=f"{request.run.resolve().name}: ablations")
 
 
 def _tables_of(
@@ -103,30 +87,27 @@ def _lines(base: Settings, table: AblationTable) -> list[Line]:
     ]
 
 
-def _trainer(
-    ground: Ground, key: str, settings: Settings, *, most_regions: int
-) -> Callable[[int], Trained]:
-    def train(seed: int) -> Trained:
-        seeded = resolve_settings(base=settings, overrides=[f"seed={seed}"])
-        online = needs_online(settings.discover)
-        bank = None if online else _bank_for(ground, settings, most_regions)
-        return train_discovery(ground, key, seeded, bank=bank)
-
-    return train
+def _train(key: str, settings: Settings, most_regions: int, setup: Setup, seed: int) -> Trained:
+    seeded = resolve_settings(base=settings, overrides=[f"seed={seed}"])
+    online = needs_online(settings.discover)
+    bank = None if online else _bank_for(setup, settings, most_regions)
+    return train_discovery(setup, key, seeded, bank=bank)
 
 
-def _bank_for(ground: Ground, settings: Settings, most_regions: int) -> Bank:
+def _bank_for(setup: Setup, settings: Settings, most_regions: int) -> Bank:
     """The bank a row reads.
 
     The best few regions of an image come first in a bank, so rows with fewer regions read the
     run's own, and rows with more share one that has the most.
     """
-    own, wanted = ground.settings.discover, settings.discover
+    own, wanted = setup.settings.discover, settings.discover
     if wanted.region_nms == own.region_nms:
         if wanted.regions_per_image <= own.regions_per_image:
-            return ground.bank()
-        return ground.bank(
-            f"regions_{most_regions}", overrides=[f"discover.regions_per_image={most_regions}"]
+            return setup.bank()
+        most = resolve_settings(
+            base=setup.settings, overrides=[f"discover.regions_per_image={most_regions}"]
         )
+        return setup.bank(f"regions_{most_regions}", most)
     nms = "null" if wanted.region_nms is None else str(wanted.region_nms)
-    return ground.bank(f"nms_{nms}", overrides=[f"discover.region_nms={nms}"])
+    other = resolve_settings(base=setup.settings, overrides=[f"discover.region_nms={nms}"])
+    return setup.bank(f"nms_{nms}", other)

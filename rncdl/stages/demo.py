@@ -1,32 +1,39 @@
 """`rncdl demo`: the whole job on the drawn world, and what to compare it with."""
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from rncdl.baselines.centroids import fit_centroids
-from rncdl.config import resolve_settings
+from rncdl.config import Settings, resolve_settings
+from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
 from rncdl.evaluation.average_precision import APResult
 from rncdl.evaluation.report import Report
 from rncdl.evaluation.tables import markdown_table, screen_table
+from rncdl.experiments.baselines.centroids import fit_centroids
+from rncdl.experiments.measuring import Examination, measure
 from rncdl.files import write_atomically
-from rncdl.prediction import classify_as_trained
+from rncdl.inputs import load_dataset
+from rncdl.models import build_heads, load_detector, load_heads
+from rncdl.prediction.classifier import (
+    Classifier,
+    baseline_classifier,
+    discovery_classifier,
+    trained_classifier,
+)
 from rncdl.run_folder import RunFolder
 from rncdl.stages.discover import discover
-from rncdl.stages.evaluate import systems_of
+from rncdl.stages.evaluate import classifiers_of
 from rncdl.stages.examples import Showcase
-from rncdl.stages.info import versions
-from rncdl.stages.loading import build_heads, load_dataset, load_detector, load_heads
-from rncdl.stages.measure import System, measure
 from rncdl.stages.prepare import prepare_shapes
 from rncdl.stages.report import write_report
 from rncdl.stages.train import begin_training, resume_training
 from rncdl.training.processes import Processes, join_processes
 from rncdl.training.progress import console, say
 from rncdl.training.schedule import shorten_schedule
+from rncdl.version import versions
 
 PRESET = "shapes"
 
@@ -151,56 +158,29 @@ def _discover(run: RunFolder, unlabelled: Path) -> None:
     )
 
 
-@torch.inference_mode()
 def _measure(
     run: RunFolder, ceiling: RunFolder, val: Path, *, seed: int, processes: Processes
 ) -> list[_Row] | None:
     """The lines of the table, in the order of the paper's; None but in the first process."""
     settings = run.discovery("main").settings()
-    num_clusters = settings.discover.heads[0]
-    truth = load_dataset(val, None, shown=False)
-    split = run.split()
-    detector = load_detector(run, settings, split)
-    heads = load_heads(run, detector, "main").to(processes.device).eval()
-    torch.manual_seed(seed + 1)
-    random_heads = build_heads(detector, settings.discover).to(processes.device).eval()
-    centroids = processes.from_main(
-        lambda: fit_centroids(
-            Bank(run.bank_dir),
-            num_known=split.num_known,
-            num_clusters=num_clusters,
-            seed=seed,
-            device=processes.device,
-        )
-    )
-    systems = [
-        System("kmeans", centroids, num_clusters),
-        System("kmeans_weighed", centroids, num_clusters, by_objectness=True),
-        replace(systems_of(detector, random_heads, settings)[0], name="random"),
-        *systems_of(detector, heads, settings),
-    ]
+    truth, split = load_dataset(val, None, shown=False), run.split()
+    detector = load_detector(run, settings, split).to(processes.device).eval()
+    classifiers = _classifiers(run, detector, settings, seed=seed, processes=processes)
     folder = run.evaluation(val.stem, "main")
-    report = measure(
-        detector,
-        systems,
-        truth,
-        split,
-        frequencies=None,
-        folder=folder,
-        settings=settings,
-        processes=processes,
-    )
-    best = load_detector(ceiling, settings, ceiling.split())
+    examination = Examination(truth, split, folder, settings)
+    report = measure(detector, classifiers, examination, processes=processes)
+    best = load_detector(ceiling, settings, ceiling.split()).to(processes.device).eval()
     ceiling_folder = ceiling.evaluation(val.stem, None)
     supervised = measure(
         best,
-        [System("trained", classify_as_trained(best), None)],
-        truth,
-        ceiling.split(),
-        known_ids=split.known_ids(truth),
-        frequencies=None,
-        folder=ceiling_folder,
-        settings=settings,
+        {"trained": trained_classifier(best, ceiling.split().known)},
+        Examination(
+            truth,
+            ceiling.split(),
+            ceiling_folder,
+            settings,
+            known_ids=split.known_ids(truth),
+        ),
         processes=processes,
     )
     if report is None or supervised is None:
@@ -220,6 +200,37 @@ def _measure(
             None,
         ),
     ]
+
+
+def _classifiers(
+    run: RunFolder, detector: Detector, settings: Settings, *, seed: int, processes: Processes
+) -> dict[str, Classifier]:
+    """k-means in two weightings, a random novel head, and the discovery."""
+    known, num_clusters = run.split().known, settings.discover.heads[0]
+    centroids = processes.from_main(
+        lambda: fit_centroids(
+            Bank(run.bank_dir),
+            num_known=len(known),
+            num_clusters=num_clusters,
+            seed=seed,
+            device=processes.device,
+        )
+    )
+    by_kmeans = {
+        name: baseline_classifier(
+            detector, centroids, known, num_clusters=num_clusters, by_objectness=weighed
+        )
+        for name, weighed in (("kmeans", False), ("kmeans_weighed", True))
+    }
+    torch.manual_seed(seed + 1)
+    random_heads = build_heads(detector, settings.discover)
+    random = discovery_classifier(detector, random_heads, known, predict=settings.predict)
+    heads = load_heads(run, detector, "main")
+    return {
+        **by_kmeans,
+        "random": random,
+        **classifiers_of(detector, heads, known, settings.predict),
+    }
 
 
 def _row(name: str, report: Report, system: str) -> _Row:

@@ -3,37 +3,27 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
 from rncdl.classes import ClassSplit
-from rncdl.config import Settings, resolve_settings
+from rncdl.config import PredictSettings, resolve_settings
 from rncdl.data.records import AnnotationSet
-from rncdl.detections import Detections, read_detections
-from rncdl.detector.inference import Reading
 from rncdl.detector.model import Detector
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.evaluation.average_precision import APResult, evaluate_detections
 from rncdl.evaluation.frequencies import frequencies_from_training
 from rncdl.evaluation.report import Report
 from rncdl.evaluation.tables import ap_table, write_class_csv
-from rncdl.prediction import (
-    classify_as_trained,
-    classify_known_only,
-    classify_with_head,
-    known_classifier,
-    predict_images,
+from rncdl.experiments.measuring import Examination, Frequencies, iou_types, measure
+from rncdl.inputs import load_dataset
+from rncdl.models import load_detector, load_heads
+from rncdl.prediction.classifier import (
+    Classifier,
+    discovery_classifier,
+    known_only_classifier,
+    trained_classifier,
 )
+from rncdl.prediction.detections import read_detections
 from rncdl.run_folder import AS_TRAINED, RunFolder
-from rncdl.stages.loading import load_dataset, load_detector, load_heads
-from rncdl.stages.measure import (
-    Frequencies,
-    System,
-    iou_types,
-    known_category_ids,
-    measure,
-    name_outputs,
-)
-from rncdl.training.processes import Processes, join_processes
+from rncdl.training.processes import join_processes
 from rncdl.training.progress import console, say
 
 
@@ -58,23 +48,18 @@ def evaluate(
     folder = run.evaluation(val.stem, name)
     with join_processes(settings.device) as processes:
         truth = load_dataset(val, images, shown=processes.is_main)
-        detector = load_detector(run, settings, run.split(), discovery=name)
+        split = run.split()
+        detector = load_detector(run, settings, split, discovery=name)
+        detector.to(processes.device).eval()
         if name is None:
-            systems = [System("trained", classify_as_trained(detector), None)]
+            classifiers = {"trained": trained_classifier(detector, split.known)}
         else:
-            heads = load_heads(run, detector, name).to(processes.device).eval()
-            systems = systems_of(detector, heads, settings)
-        with torch.inference_mode():
-            report = measure(
-                detector,
-                systems,
-                truth,
-                run.split(),
-                frequencies=_frequencies(train_labels, truth),
-                folder=folder,
-                settings=settings,
-                processes=processes,
-            )
+            heads = load_heads(run, detector, name)
+            classifiers = classifiers_of(detector, heads, split.known, settings.predict)
+        examination = Examination(
+            truth, split, folder, settings, frequencies=_frequencies(train_labels, truth)
+        )
+        report = measure(detector, classifiers, examination, processes=processes)
     if report is not None:
         report.save(folder.report_json, folder.report_md, title=f"{val.name}, {name or AS_TRAINED}")
         for table in report.screen_tables():
@@ -83,32 +68,16 @@ def evaluate(
     return report
 
 
-def systems_of(detector: Detector, heads: DiscoveryHeads, settings: Settings) -> list[System]:
-    """Each novel head alone, and the known classes alone."""
-    score, known = settings.predict.score, known_classifier(detector, settings.predict)
-    known_only = System(
-        "knownonly",
-        classify_known_only(heads, score=score, known=known),
-        None,
-        by_objectness=score == "objectness",
-    )
-    return [*head_systems(detector, heads, settings), known_only]
-
-
-def head_systems(
-    detector: Detector, heads: DiscoveryHeads, settings: Settings, *, prefix: str = ""
-) -> list[System]:
-    """Each novel head as a system of its own, named `prefix` and its number."""
-    score, known = settings.predict.score, known_classifier(detector, settings.predict)
-    return [
-        System(
-            f"{prefix}head{head}",
-            classify_with_head(heads, head, score=score, known=known),
-            num_clusters,
-            by_objectness=score == "objectness",
-        )
-        for head, num_clusters in enumerate(heads.num_clusters)
-    ]
+def classifiers_of(
+    detector: Detector, heads: DiscoveryHeads, known: Sequence[str], predict: PredictSettings
+) -> dict[str, Classifier]:
+    """By each novel head alone, and the known classes alone."""
+    by_head = {
+        f"head{head}": discovery_classifier(detector, heads, known, head=head, predict=predict)
+        for head in range(len(heads.num_clusters))
+    }
+    known_only = known_only_classifier(detector, heads, known, predict=predict)
+    return {**by_head, "knownonly": known_only}
 
 
 def evaluate_predictions(
@@ -151,36 +120,6 @@ def evaluate_predictions(
         write_class_csv(csv_path, result, truth.categories)
         results.append(result)
     return results
-
-
-def known_scores(
-    detector: Detector,
-    truth: AnnotationSet,
-    split: ClassSplit,
-    *,
-    settings: Settings,
-    processes: Processes,
-) -> dict[str, float]:
-    """AP of the known classes by the detector as it was trained."""
-    reading = Reading(classify_as_trained(detector))
-    parts = predict_images(
-        detector, truth.images, [reading], settings=settings, processes=processes, skipped=[]
-    )
-    own = Detections.concatenate([of_batch[0] for of_batch in parts])
-    joined = Detections.concatenate(processes.gather(own))
-    found = name_outputs(joined, known_category_ids(split, truth))
-    scores = {}
-    for kind in iou_types(truth, found):
-        result = evaluate_detections(
-            truth,
-            found,
-            iou_type=kind,
-            known_category_ids=split.known_ids(truth),
-            max_detections=settings.predict.max_detections,
-        )
-        scores[f"known_{kind}_ap"] = result.known.ap or 0.0
-        scores[f"known_{kind}_ap50"] = result.known.ap50 or 0.0
-    return scores
 
 
 def _frequencies(train_labels: Path | None, truth: AnnotationSet) -> Frequencies | None:

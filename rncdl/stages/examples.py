@@ -8,15 +8,16 @@ import numpy as np
 
 from rncdl.config import Settings
 from rncdl.data.records import AnnotationSet, ImageRecord
-from rncdl.detections import Detections
-from rncdl.detector.inference import Classify, Reading
 from rncdl.detector.model import Detector
 from rncdl.gallery.drawings import MIN_SHOWN_SCORE, draw_marks
-from rncdl.gallery.examples import Example, Panel, annotation_marks, detection_marks
+from rncdl.gallery.examples import Example, Panel, annotation_marks, region_marks
 from rncdl.gallery.thumbnails import open_picture
-from rncdl.prediction import classify_as_trained, predict_images
+from rncdl.inputs import load_dataset
+from rncdl.models import load_detector
+from rncdl.prediction.classifier import Classifier, trained_classifier
+from rncdl.prediction.images import predict_images
+from rncdl.regions import Regions
 from rncdl.run_folder import RunFolder
-from rncdl.stages.loading import load_dataset, load_detector
 from rncdl.training.processes import alone
 
 NUM_EXAMPLES = 12
@@ -27,15 +28,12 @@ _MIN_SUPERVISED_SCORE = 0.3
 
 
 @dataclass(frozen=True)
-class ShownDetector:
-    """One way to read the images, to be drawn as a panel."""
+class DrawnDetector:
+    """A detector whose detections are drawn as a panel."""
 
     title: str
     detector: Detector
-    classify: Classify
-    output_names: Sequence[str]
-    by_objectness: bool = False
-    """scores are multiplied by the RPN's probability that the region is an object"""
+    classifier: Classifier
     min_score: float = MIN_SHOWN_SCORE
 
 
@@ -50,37 +48,32 @@ class Showcase:
 
 
 def draw_examples(
-    ours: ShownDetector, images: Sequence[ImageRecord], known: Sequence[str], *, settings: Settings
+    ours: DrawnDetector, images: Sequence[ImageRecord], known: Sequence[str], *, settings: Settings
 ) -> list[Example]:
     """Detections on some of the images, evenly spread over them."""
     return _draw([ours], images, known, truth=None, settings=settings)
 
 
 def draw_showcase(
-    ours: ShownDetector, showcase: Showcase, known: Sequence[str], *, settings: Settings
+    ours: DrawnDetector, showcase: Showcase, known: Sequence[str], *, settings: Settings
 ) -> list[Example]:
     """Truth, the fully supervised detector where there is one, and ours, side by side."""
     truth = load_dataset(showcase.val, showcase.images, shown=False)
     shown = [ours]
     if showcase.supervised is not None:
-        split = showcase.supervised.split()
-        detector = load_detector(showcase.supervised, showcase.supervised.settings(), split)
-        classify = classify_as_trained(detector)
+        supervised = showcase.supervised
+        split = supervised.split()
+        detector = load_detector(supervised, supervised.settings(), split)
+        detector.to(ours.detector.device).eval()
+        classifier = trained_classifier(detector, split.known)
         shown.insert(
-            0,
-            ShownDetector(
-                "fully supervised",
-                detector,
-                classify,
-                split.known,
-                min_score=_MIN_SUPERVISED_SCORE,
-            ),
+            0, DrawnDetector("fully supervised", detector, classifier, _MIN_SUPERVISED_SCORE)
         )
     return _draw(shown, truth.images, known, truth=truth, settings=settings)
 
 
 def _draw(
-    shown: Sequence[ShownDetector],
+    shown: Sequence[DrawnDetector],
     images: Sequence[ImageRecord],
     known: Sequence[str],
     *,
@@ -97,11 +90,11 @@ def _draw(
         if picture is None:
             continue
         marks = {} if truth is None else {"truth": annotation_marks(truth, row, known)}
-        for one, detections in zip(shown, found, strict=True):
-            of_image = detections.select(detections.image_ids == image.id)
-            marks[one.title] = detection_marks(
-                of_image, one.output_names, known, min_score=one.min_score
-            )
+        for one, regions_of in zip(shown, found, strict=True):
+            if image.id in regions_of:
+                marks[one.title] = region_marks(
+                    regions_of[image.id], one.classifier.names, known, min_score=one.min_score
+                )
         panels = [
             Panel(
                 title,
@@ -114,13 +107,15 @@ def _draw(
     return examples
 
 
-def _detect(one: ShownDetector, images: Sequence[ImageRecord], settings: Settings) -> Detections:
-    parts = predict_images(
-        one.detector,
-        images,
-        [Reading(one.classify, by_objectness=one.by_objectness)],
-        settings=settings,
-        processes=alone(settings.device),
-        skipped=[],
+def _detect(
+    one: DrawnDetector, images: Sequence[ImageRecord], settings: Settings
+) -> dict[int, Regions]:
+    """What is found in each image that can be read, by its id."""
+    batches = predict_images(
+        one.detector, images, [one.classifier], settings=settings, processes=alone(settings.device)
     )
-    return Detections.concatenate([part[0] for part in parts])
+    return {
+        image.id: regions
+        for batch in batches
+        for image, regions in zip(batch.images, batch.regions[0], strict=True)
+    }

@@ -10,8 +10,8 @@ from rncdl.config import Settings, resolve_settings
 from rncdl.detector.importing import ImportedDetector, read_detectron2
 from rncdl.detector.model import Detector
 from rncdl.errors import UserError
+from rncdl.models import build_heads
 from rncdl.run_folder import RunFolder
-from rncdl.stages.loading import build_heads
 from rncdl.training.progress import say
 
 

@@ -1,14 +1,11 @@
 """What is installed here."""
 
-import platform
-from importlib import metadata
-
 import torch
 from rich.table import Table
 
 from rncdl.config import preset_names
 from rncdl.training.progress import console
-from rncdl.version import __version__
+from rncdl.version import versions
 
 
 def show_info() -> None:
@@ -21,14 +18,3 @@ def show_info() -> None:
     table.add_row("CPU threads", str(torch.get_num_threads()))
     table.add_row("presets", ", ".join(preset_names()))
     console.print(table)
-
-
-def versions() -> dict[str, str]:
-    """Versions of this package and of those that its numbers depend on."""
-    found = {"rncdl": __version__, "python": platform.python_version()}
-    for package in ("torch", "torchvision", "numpy", "timm", "tensorboard"):
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found

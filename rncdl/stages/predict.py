@@ -14,16 +14,17 @@ from rncdl.data.datasets import BadImage
 from rncdl.data.image_headers import read_sizes_of_all
 from rncdl.data.image_paths import find_images
 from rncdl.data.records import ImageRecord
-from rncdl.detections import Detections, encode_detections
 from rncdl.errors import UserError
 from rncdl.files import write_atomically
 from rncdl.gallery.drawings import MIN_SHOWN_SCORE, draw_marks
-from rncdl.gallery.examples import detection_marks
+from rncdl.gallery.examples import region_marks
 from rncdl.gallery.thumbnails import open_picture
 from rncdl.origins import digest
-from rncdl.prediction import detect_samples, load_batches, to_detections
-from rncdl.prediction_folder import BatchLog, PredictionFolder
-from rncdl.predictor import Predictor, load
+from rncdl.prediction.classifier import for_drawings
+from rncdl.prediction.detections import Detections, encode_detections
+from rncdl.prediction.folder import BatchLog, PredictionFolder
+from rncdl.prediction.images import predict_images
+from rncdl.prediction.predictor import Predictor, load
 from rncdl.regions import Regions
 from rncdl.run_folder import RunFolder
 from rncdl.training.interruption import Interrupted, stop_request
@@ -156,33 +157,33 @@ def _predict_share(
     processes: Processes,
 ) -> None:
     """This process's batches that are still to do; `draw_above`: least score drawn, None: none."""
-    categories = categories_of(predictor)
-    readings = [predictor.reading, *([] if draw_above is None else [predictor.shown_reading])]
-    fields_of = {one["id"]: {"name": one["name"], "cluster": one["cluster"]} for one in categories}
+    classifiers = [predictor.classifier]
+    if draw_above is not None:
+        classifiers.append(for_drawings(predictor.classifier))
+    fields_of = {
+        one["id"]: {"name": one["name"], "cluster": one["cluster"]}
+        for one in categories_of(predictor)
+    }
     with (
         closing(BatchLog(folder.batches_file(processes.rank))) as log,
         stop_request() as stop,
         closing(
-            load_batches(
+            predict_images(
+                predictor.detector,
                 images,
+                classifiers,
                 settings=predictor.settings,
                 processes=processes,
-                title="predict",
                 start_batch=log.num_batches,
             )
         ) as batches,
     ):
         for batch in batches:
-            of_batch = [images[sample.image_index] for sample in batch.samples]
-            regions: list[list[Regions]] = [[] for _ in readings]
-            if batch.samples:
-                regions = detect_samples(
-                    predictor.detector, batch.samples, readings, settings=predictor.settings
-                ).regions()
-            found, *shown = (to_detections(of_reading, of_batch) for of_reading in regions)
+            found, *shown = batch.regions
             if draw_above is not None:
-                _draw(predictor, of_batch, shown[0], folder, min_score=draw_above)
-            in_file = replace(found, category_ids=found.category_ids + 1, within_cut=None)
+                _draw(predictor, batch.images, shown[0], folder, min_score=draw_above)
+            columns = Detections.of_images(batch.images, found)
+            in_file = replace(columns, category_ids=columns.category_ids + 1, within_cut=None)
             log.write(encode_detections(in_file, fields_of=fields_of), batch.bad_images)
             _warn_of(batch.bad_images)
             if stop:
@@ -194,18 +195,17 @@ def _predict_share(
 def _draw(
     predictor: Predictor,
     images: Sequence[ImageRecord],
-    found: Detections,
+    found: Sequence[Regions],
     folder: PredictionFolder,
     *,
     min_score: float,
 ) -> None:
     """A drawing of each image, with nothing on it where nothing was found."""
     names = predictor.names
-    for image in images:
+    for image, regions in zip(images, found, strict=True):
         picture = open_picture(image)
         if picture is not None:
-            of_image = found.select(found.image_ids == image.id)
-            marks = detection_marks(of_image, names, predictor.known, min_score=min_score)
+            marks = region_marks(regions, names, predictor.known, min_score=min_score)
             encoded = io.BytesIO()
             draw_marks(picture, marks).save(encoded, "JPEG", quality=_DRAWING_QUALITY)
             write_atomically(folder.drawing_file(image), encoded.getvalue())

@@ -6,10 +6,8 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from rncdl.classes import cluster_name
-from rncdl.config import PredictSettings, Settings, dump_settings, resolve_settings
+from rncdl.config import Settings, dump_settings, resolve_settings
 from rncdl.data.viewed_images import Pool
-from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.filling import require_origin
 from rncdl.discovery.heads import DiscoveryHeads
@@ -40,15 +38,20 @@ from rncdl.gallery.report import (
 )
 from rncdl.gallery.summaries import ClusterSummaries, summarise_clusters
 from rncdl.gallery.thumbnails import cut_thumbnails, plan_thumbnails
-from rncdl.prediction import classify_with_head, known_classifier
+from rncdl.inputs import load_pool
+from rncdl.models import load_detector, load_heads
+from rncdl.prediction.classifier import (
+    Classifier,
+    discovery_classifier,
+    for_drawings,
+    output_names,
+)
 from rncdl.run_folder import RunFolder
-from rncdl.stages.discover import load_pool
-from rncdl.stages.examples import Showcase, ShownDetector, draw_examples, draw_showcase
-from rncdl.stages.info import versions
-from rncdl.stages.loading import load_detector, load_heads
+from rncdl.stages.examples import DrawnDetector, Showcase, draw_examples, draw_showcase
 from rncdl.training.journal import read_journal
 from rncdl.training.processes import choose_device
 from rncdl.training.progress import say
+from rncdl.version import versions
 
 
 def report(
@@ -76,7 +79,8 @@ def write_report(
     split = run.split()
     device = choose_device(settings.device)
     detector = load_detector(run, settings, split, discovery=name).to(device).eval()
-    heads = load_heads(run, detector, name).to(device).eval()
+    heads = load_heads(run, detector, name)
+    classifier = discovery_classifier(detector, heads, split.known, predict=settings.predict)
     num_clusters = heads.num_clusters[0]
     evaluations = _evaluations(
         run, name, num_clusters, supervised=showcase.supervised if showcase else None
@@ -87,15 +91,14 @@ def write_report(
     summaries, cards = None, []
     if pool is not None and bank is not None:
         plan = plan_thumbnails(num_clusters)
-        known = known_classifier(detector, settings.predict)
         summaries = summarise_clusters(
-            bank, heads, exemplars=plan.per_kind, known=known, shown=True
+            bank, heads, exemplars=plan.per_kind, known=classifier.known, shown=True
         )
         image_index, boxes_xyxy = exemplar_regions(summaries, bank)
         pictures = cut_thumbnails(pool.images, image_index, boxes_xyxy, side_px=plan.side_px)
         cards = cluster_cards(summaries, pictures, known=split.known, assigned=assigned)
-    names = output_names(split.known, num_clusters, assigned)
-    ours = shown_discovery(detector, heads, names, settings.predict)
+    named = for_drawings(classifier).renamed(assigned_names(classifier, assigned))
+    ours = DrawnDetector("RNCDL", detector, named)
     drawn: list[Example] = []
     if showcase is not None:
         drawn = draw_showcase(ours, showcase, split.known, settings=settings)
@@ -176,24 +179,13 @@ def _evaluations(
     return found
 
 
-def output_names(
-    known: Sequence[str], num_clusters: int, assigned: Sequence[AssignedRow] = ()
-) -> list[str]:
+def assigned_names(classifier: Classifier, assigned: Sequence[AssignedRow]) -> list[str]:
     """The name of each output: a cluster's is its number, or its class where that stands out."""
-    clusters = [cluster_name(cluster) for cluster in range(num_clusters)]
+    names = list(classifier.names)
     for row in assigned:
         if row.name is not None and row.stands_out and not row.is_known:
-            clusters[row.output - len(known)] = row.name
-    return [*known, *clusters]
-
-
-def shown_discovery(
-    detector: Detector, heads: DiscoveryHeads, names: Sequence[str], predict: PredictSettings
-) -> ShownDetector:
-    """How a discovery's detections are drawn: weighed by all that tells objects from the rest."""
-    known = known_classifier(detector, predict)
-    classify = classify_with_head(heads, 0, score="foreground", known=known)
-    return ShownDetector("RNCDL", detector, classify, names, by_objectness=True)
+            names[row.output] = row.name
+    return names
 
 
 def _lead(num_known: int, num_clusters: int, pool: Pool | None) -> str:

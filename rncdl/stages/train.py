@@ -12,9 +12,11 @@ from rncdl.detector.model import Detector
 from rncdl.detector.pretrained import BackboneStart, find_start, settle_start, warning_about
 from rncdl.detector.training import train_detector
 from rncdl.errors import UserError
+from rncdl.experiments.measuring import known_scores
+from rncdl.inputs import load_dataset
+from rncdl.models import new_detector
+from rncdl.prediction.classifier import trained_classifier
 from rncdl.run_folder import RunFolder, TrainingInputs
-from rncdl.stages.evaluate import known_scores
-from rncdl.stages.loading import load_dataset
 from rncdl.stages.resuming import FIXED_IN_TRAINING, take_up_changes
 from rncdl.training.checkpoints import list_checkpoints
 from rncdl.training.processes import Processes, join_processes
@@ -102,17 +104,6 @@ def resume_training(run_path: Path, overrides: Sequence[str]) -> None:
         _train(run, settings, split.keep_known(annotations), inputs, processes=processes)
 
 
-def wants_masks(settings: Settings, labels: KnownLabels) -> bool:
-    """Whether a mask head is built: by the setting and by what the labels hold."""
-    wanted = settings.detector.masks
-    if wanted == "on" and not labels.annotations.has_masks:
-        raise UserError(
-            "detector.masks=on, but not every annotation of the labelled file has a mask; "
-            "use detector.masks=auto."
-        )
-    return wanted != "off" and labels.annotations.has_masks
-
-
 def _train(
     run: RunFolder,
     settings: Settings,
@@ -122,9 +113,7 @@ def _train(
     processes: Processes,
 ) -> None:
     torch.manual_seed(settings.seed)
-    detector = Detector(
-        settings.detector, labels.split.num_known, masks=wants_masks(settings, labels)
-    )
+    detector = new_detector(settings, labels)
     if not list_checkpoints(run.train_checkpoints):  # which would hold all weights
         _load_first_weights(detector, inputs)
     train_detector(
@@ -170,7 +159,12 @@ def _validation(
         return None
     truth = load_dataset(Path(inputs.val), _as_path(inputs.val_images), shown=processes.is_main)
     return lambda detector: known_scores(
-        detector, truth, split, settings=settings, processes=processes
+        detector,
+        trained_classifier(detector, split.known),
+        truth,
+        split,
+        settings=settings,
+        processes=processes,
     )
 
 

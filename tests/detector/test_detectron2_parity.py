@@ -14,18 +14,20 @@ import numpy as np
 import pytest
 import torch
 from pycocotools import mask as run_lengths
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torchvision.io import read_image
 
 from rncdl.data.samples import Sample
 from rncdl.detector.boxes import REGION_CODER
 from rncdl.detector.importing import ImportedDetector, convert_detectron2
-from rncdl.detector.inference import Reading, detect
-from rncdl.detector.locating import Limits
+from rncdl.detector.locating import Search, locate
 from rncdl.detector.model import Detector, ImageBatch
 from rncdl.detector.pasting import paste_masks
+from rncdl.detector.proposals import select_proposals
 from rncdl.errors import UserError
+from rncdl.prediction.classifier import Classifier
+from rncdl.prediction.detecting import Limits, detect
 from tests.shared_data import shared_path
 
 FOLDER = "detectron2_reference"
@@ -160,22 +162,17 @@ def test_mask_logits(run: Run, expected: dict[str, Tensor]) -> None:
 
 
 def test_best_proposals(run: Run, expected: dict[str, Tensor]) -> None:
-    (proposals,) = run.detector.propose(
-        run.maps, run.batch, nms=0.7, before_nms=1000, after_nms=1000
-    )
+    scores, sizes = run.detector.score_anchors(run.maps), run.batch.sizes_hw
+    (proposals,) = select_proposals(scores, sizes, nms=0.7, before_nms=1000, after_nms=1000)
     assert_close_boxes(proposals.boxes_xyxy[:100], expected["rpn_boxes_xyxy_nms07"])
     assert_relative(proposals.objectness[:100], expected["rpn_logits_nms07"])
 
 
 def test_discovery_proposals(run: Run, expected: dict[str, Tensor]) -> None:
-    (proposals,) = run.detector.propose(
-        run.maps, run.batch, nms=None, before_nms=1000, after_nms=50
-    )
-    boxes = [proposals.boxes_xyxy]
-    features = run.detector.region_features(run.maps, boxes)
-    (refined,) = run.detector.refine_boxes(features, boxes, run.batch.sizes_hw)
-    assert_close_boxes(refined, expected["proposals50_boxes_xyxy"])
-    assert_relative(proposals.objectness, expected["proposals50_objectness"])
+    search = Search(before_nms=1000, nms=None, per_image=50)
+    located = locate(run.detector, run.maps, run.batch, search=search)
+    assert_close_boxes(located.boxes[0], expected["proposals50_boxes_xyxy"])
+    assert_relative(located.objectness[0], expected["proposals50_objectness"])
 
 
 def test_discovery_checkpoint(
@@ -202,21 +199,17 @@ def test_discovery_detections(
     (head,) = convert_detectron2(discovery_state).novel_heads
     novel = {name: tensor.double() for name, tensor in head.items()}
 
-    def classify(features: Tensor) -> Tensor:
-        known = run.detector.known_head(features)[:, :-1]
-        return torch.cat((known, novel_logits(novel, features)), 1).softmax(1)
+    class Outputs(nn.Module):
+        def forward(self, features: Tensor) -> Tensor:
+            known = run.detector.known_head(features)[:, :-1]
+            return torch.cat((known, novel_logits(novel, features)), 1).softmax(1)
 
     without_masks = Detector(imported.settings, imported.num_known, masks=False).double().eval()
     without_masks.load_state_dict(imported.state, strict=False)
-    limits = Limits(
-        proposals_before_nms=1000,
-        proposals_after_nms=1000,
-        proposal_nms=0.9,
-        min_score=1e-4,
-        nms=0.5,
-        max_detections=300,
-    )
-    ((found,),) = detect(without_masks, [run.sample], [Reading(classify)], limits=limits).regions()
+    search = Search(before_nms=1000, nms=0.9, per_image=1000)
+    limits = Limits(search, min_score=1e-4, nms=0.5, max_detections=300)
+    classifier = Classifier(Outputs(), names=(), num_known=80)
+    ((found,),) = detect(without_masks, [run.sample], [classifier], limits=limits).regions()
     assert found.scores is not None
     assert found.labels is not None
     assert len(found) == 300

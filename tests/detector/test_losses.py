@@ -1,5 +1,3 @@
-from functools import partial
-
 import pytest
 import torch
 from torch import Tensor
@@ -8,8 +6,7 @@ from torchvision.ops import box_iou
 
 from rncdl.config import DetectorSettings
 from rncdl.detector.boxes import ANCHOR_CODER, REGION_CODER
-from rncdl.detector.inference import Reading, detect, known_probabilities
-from rncdl.detector.locating import Limits
+from rncdl.detector.locating import Search
 from rncdl.detector.losses import (
     SampledRegions,
     SupervisedStep,
@@ -21,6 +18,8 @@ from rncdl.detector.losses import (
 )
 from rncdl.detector.model import Detector
 from rncdl.detector.proposals import AnchorScores
+from rncdl.prediction.classifier import trained_classifier
+from rncdl.prediction.detecting import Limits, detect
 from tests.detector.conftest import rectangle_sample
 
 NAMES = {"rpn_objectness", "rpn_box", "box", "class", "mask"}
@@ -207,15 +206,11 @@ def test_a_small_detector_learns_an_image_by_heart(tiny_settings: DetectorSettin
     assert sum(history[-5:]) < 0.4 * sum(history[:5])
     detector = step.detector.eval()
     limits = Limits(
-        proposals_before_nms=100,
-        proposals_after_nms=50,
-        proposal_nms=0.7,
-        min_score=0.3,
-        nms=0.5,
-        max_detections=5,
+        Search(before_nms=100, nms=0.7, per_image=50), min_score=0.3, nms=0.5, max_detections=5
     )
-    reading = Reading(partial(known_probabilities, detector))
-    ((found,),) = detect(detector, [sample], [reading], limits=limits).regions()
+    names = [str(k) for k in range(detector.num_known)]
+    classifier = trained_classifier(detector, names)
+    ((found,),) = detect(detector, [sample], [classifier], limits=limits).regions()
     assert found.labels is not None
     assert found.labels[0] == 1
     assert box_iou(found.boxes_xyxy[:1], sample.boxes_xyxy) > 0.6

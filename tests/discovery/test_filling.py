@@ -28,8 +28,9 @@ from rncdl.discovery.filling import (
 )
 from rncdl.discovery.recipe import BankRecipe
 from rncdl.errors import UserError
+from rncdl.inputs import load_dataset
+from rncdl.models import load_detector
 from rncdl.run_folder import RunFolder, TrainingInputs
-from rncdl.stages.loading import load_dataset, load_detector
 from rncdl.stages.resuming import FIXED_IN_DISCOVERY
 from rncdl.training.processes import Processes
 from tests.pipeline.tiny import SETTINGS

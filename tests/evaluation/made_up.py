@@ -15,8 +15,8 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from rncdl.data.records import AnnotationSet, Category, ImageRecord
-from rncdl.detections import Detections
 from rncdl.evaluation.average_precision import GroupAP
+from rncdl.prediction.detections import Detections
 
 HEIGHT, WIDTH = 180, 200
 UNJUDGED = -1

@@ -8,9 +8,9 @@ from pycocotools import mask as coco_mask
 
 from rncdl.data.annotations import load_annotations
 from rncdl.data.records import AnnotationSet
-from rncdl.detections import Detections
 from rncdl.errors import UserError
 from rncdl.evaluation.average_precision import APResult, GroupAP, evaluate_detections
+from rncdl.prediction.detections import Detections
 from tests.shared_data import shared_path
 
 from .made_up import (

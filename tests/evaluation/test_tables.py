@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from rncdl.detections import Detections
 from rncdl.evaluation.average_precision import APResult, evaluate_detections
 from rncdl.evaluation.tables import (
     AP_COLUMNS,
@@ -16,6 +15,7 @@ from rncdl.evaluation.tables import (
     markdown_table,
     write_class_csv,
 )
+from rncdl.prediction.detections import Detections
 
 from .made_up import make_truth, random_case
 

@@ -1,12 +1,13 @@
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from rncdl.data.masks import encode_rle
 from rncdl.data.records import AnnotationSet, Category, ImageRecord
-from rncdl.detections import Detections
 from rncdl.gallery.drawings import class_colour
-from rncdl.gallery.examples import annotation_marks, detection_marks
+from rncdl.gallery.examples import annotation_marks, region_marks
+from rncdl.regions import Regions
 
 
 def truth(*, with_masks: bool) -> AnnotationSet:
@@ -39,23 +40,23 @@ def test_annotations_without_masks_are_boxes():
 
 
 def test_no_detections_make_no_marks():
-    assert len(detection_marks(Detections.empty(), ["cat"], ["cat"], min_score=0.1)) == 0
+    nothing = Regions(torch.zeros(0, 4), torch.zeros(0), torch.zeros(0, dtype=torch.int64), rles=[])
+    assert len(region_marks(nothing, ["cat"], ["cat"], min_score=0.1)) == 0
 
 
 def test_detections_are_named_by_their_output_the_best_first():
     mask = np.zeros((8, 9), dtype=bool)
     mask[2:4, 2:4] = True
-    found = Detections(
-        image_ids=np.full(3, 10),
-        category_ids=np.array([1, 0, 1]),
-        scores=np.array([0.3, 0.9, 0.05]),
-        boxes_xyxy=np.array([[0.0, 0, 3, 3], [5, 5, 8, 8], [0, 5, 3, 8]]),
+    found = Regions(
+        boxes_xyxy=torch.tensor([[5.0, 5, 8, 8], [0, 0, 3, 3], [0, 5, 3, 8]]),
+        scores=torch.tensor([0.875, 0.25, 0.0625]),
+        labels=torch.tensor([0, 1, 1]),
         rles=[encode_rle(mask)] * 3,
     )
-    marks = detection_marks(found, ["cat", "novel_0000"], ["cat"], min_score=0.1)
+    marks = region_marks(found, ["cat", "novel_0000"], ["cat"], min_score=0.1)
     assert marks.names == ["cat", "novel_0000"]
     assert marks.colours[1] == class_colour("novel_0000", novel=True)
     assert marks.scores is not None
-    assert marks.scores.tolist() == [0.9, 0.3]
+    assert marks.scores.tolist() == [0.875, 0.25]
     assert marks.masks is not None
     assert np.array_equal(marks.masks, [mask, mask])

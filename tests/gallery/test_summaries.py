@@ -48,12 +48,13 @@ def everything(bank: Bank, heads: DiscoveryHeads) -> dict[str, np.ndarray]:
 
 
 def test_what_another_takes_for_known_is_in_no_cluster(bank: Bank, heads: DiscoveryHeads):
-    def takes_the_first_half(features: torch.Tensor) -> torch.Tensor:
-        certain = torch.zeros(len(features), heads.num_known)
-        certain[features[:, 0] > 0, 0] = 2.0
-        return certain
+    class TakesTheFirstHalf(torch.nn.Module):
+        def forward(self, features: torch.Tensor) -> torch.Tensor:
+            certain = torch.zeros(len(features), heads.num_known)
+            certain[features[:, 0] > 0, 0] = 2.0
+            return certain
 
-    found = summarise_clusters(bank, heads, exemplars=WANTED, known=takes_the_first_half)
+    found = summarise_clusters(bank, heads, exemplars=WANTED, known=TakesTheFirstHalf())
     counts = bank.counts()
     rows = [bank.read(i, 0, count=int(counts[i])) for i in range(len(counts)) if counts[i] > 0]
     taken = int((torch.cat(rows)[:, 0] > 0).sum())

@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from rncdl.baselines.methods import METHODS, Material
 from rncdl.config import resolve_settings
-from rncdl.detector.inference import LooksAtPixels, Reading
 from rncdl.discovery.bank import Bank
-from rncdl.prediction import look_at_annotations, predict_images
+from rncdl.experiments.baselines.methods import METHODS, Material
+from rncdl.inputs import load_dataset
+from rncdl.models import load_detector
+from rncdl.prediction.annotated import look_at_annotations
+from rncdl.prediction.classifier import LooksAtPixels, baseline_classifier
+from rncdl.prediction.detections import Detections
+from rncdl.prediction.images import predict_images
 from rncdl.run_folder import RunFolder
 from rncdl.stages.discover import load_pool
-from rncdl.stages.loading import load_dataset, load_detector
 from rncdl.training.processes import Processes
 
 ALONE = Processes(rank=0, count=1, device=torch.device("cpu"))
@@ -44,27 +47,26 @@ def material(discovered: Path) -> Material:
 @pytest.mark.parametrize("name", METHODS)
 def test_a_baseline_classifies_boxes_and_detects(name: str, material: Material, world: Path):
     # As another process would get it.
-    classifier = pickle.loads(pickle.dumps(METHODS[name](material)))
+    outputs = pickle.loads(pickle.dumps(METHODS[name](material)))
+    classifier = baseline_classifier(
+        material.detector, outputs, "abc", num_clusters=5, by_objectness=False
+    )
     truth = load_dataset(world / "val.json", None, shown=False)
-    (outputs,), _ = look_at_annotations(
-        material.detector,
-        truth,
-        [classifier],
-        settings=material.settings,
-        processes=ALONE,
-        skipped=[],
+    look = look_at_annotations(
+        material.detector, truth, [classifier], settings=material.settings, processes=ALONE
     )
-    assert set(outputs.tolist()) <= set(range(3 + 5))
-    batches = predict_images(
-        material.detector,
-        truth.images,
-        [Reading(classifier)],
-        settings=material.settings,
-        processes=ALONE,
-        skipped=[],
-    )
+    assert set(look.outputs[0].tolist()) <= set(range(3 + 5))
     with torch.inference_mode():
-        found = [detections for (detections,) in batches]
+        batches = list(
+            predict_images(
+                material.detector,
+                truth.images,
+                [classifier],
+                settings=material.settings,
+                processes=ALONE,
+            )
+        )
+    found = [Detections.of_images(batch.images, batch.regions[0]) for batch in batches]
     scores = np.concatenate([detections.scores for detections in found])
     assert len(scores) > 0
     assert np.isfinite(scores).all()

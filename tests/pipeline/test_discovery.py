@@ -19,8 +19,9 @@ from rncdl.discovery.extraction import choose_regions, extract_features
 from rncdl.discovery.feeding import DiscoveryBatch, batch_of_extracted
 from rncdl.discovery.filling import region_choice, view_images
 from rncdl.discovery.step import Labelling, discovery_step
+from rncdl.inputs import load_dataset
+from rncdl.models import build_heads, load_detector
 from rncdl.run_folder import RunFolder
-from rncdl.stages.loading import build_heads, load_dataset, load_detector
 from rncdl.training.checkpoints import list_checkpoints
 from rncdl.training.journal import read_journal
 from tests.pipeline.tiny import run_killed, run_rncdl

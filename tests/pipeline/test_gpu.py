@@ -12,13 +12,13 @@ import torch
 import rncdl
 from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.state import DiscoveryState
+from rncdl.experiments.setup import TableRequest
 from rncdl.run_folder import RunFolder
 from rncdl.stages.compare import compare
 from rncdl.stages.demo import run_demo
 from rncdl.stages.discover import discover
 from rncdl.stages.evaluate import evaluate
 from rncdl.stages.report import report
-from rncdl.stages.tables import TableRequest
 from rncdl.stages.train import begin_training, resume_training
 from rncdl.training.checkpoints import list_checkpoints, load_checkpoint
 from rncdl.training.interruption import Interrupted

@@ -18,12 +18,13 @@ from pycocotools.coco import COCO
 import rncdl
 from rncdl.config import resolve_settings
 from rncdl.data.given_images import GivenImage
-from rncdl.predictor import Predictor
+from rncdl.models import build_heads, load_detector
+from rncdl.prediction import images as passes
+from rncdl.prediction.predictor import Predictor
 from rncdl.regions import Regions
 from rncdl.run_folder import RunFolder
 from rncdl.stages import predict as stage
 from rncdl.stages.evaluate import evaluate, evaluate_predictions
-from rncdl.stages.loading import build_heads, load_detector
 from rncdl.training.interruption import Interrupted
 from tests.pipeline.tiny import REPOSITORY, run_killed, run_rncdl
 
@@ -327,25 +328,25 @@ def test_drawings_made_below_the_images_are_not_taken_for_images(
 
 def interrupt_after(calls: int, end: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the stage's detection end its process's work at a later batch."""
-    detect_samples, left = stage.detect_samples, iter(range(calls))
+    detect_samples, left = passes.detect_samples, iter(range(calls))
 
     def detect_or_end(*arguments: Any, **options: Any) -> Any:
         if next(left, None) is None:
             end()
         return detect_samples(*arguments, **options)
 
-    monkeypatch.setattr(stage, "detect_samples", detect_or_end)
+    monkeypatch.setattr(passes, "detect_samples", detect_or_end)
 
 
 def count_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the batches that the stage detects from now on, added as they come."""
-    detect_samples, sizes = stage.detect_samples, []
+    detect_samples, sizes = passes.detect_samples, []
 
-    def detect_and_count(detector: Any, samples: Any, readings: Any, **options: Any) -> Any:
+    def detect_and_count(detector: Any, samples: Any, classifiers: Any, **options: Any) -> Any:
         sizes.append(len(samples))
-        return detect_samples(detector, samples, readings, **options)
+        return detect_samples(detector, samples, classifiers, **options)
 
-    monkeypatch.setattr(stage, "detect_samples", detect_and_count)
+    monkeypatch.setattr(passes, "detect_samples", detect_and_count)
     return sizes
 
 
@@ -392,7 +393,7 @@ def test_a_killed_prediction_goes_on_to_the_same_bytes(
 ):
     words = [world / "images", "predict.batch_size=1"]
     options = ["--run", discovered, "--discovery", "main", "--out", tmp_path / "cut"]
-    run_killed("predict", *words, *options, after="rncdl.prediction_folder.BatchLog.write", times=3)
+    run_killed("predict", *words, *options, after="rncdl.prediction.folder.BatchLog.write", times=3)
     assert (tmp_path / "cut" / "predictions.0.partial").is_file()
     assert not (tmp_path / "cut" / "predictions.json").exists()
     for name in ("cut", "whole"):

@@ -12,21 +12,21 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from rncdl.baselines import fitting
-from rncdl.baselines.methods import METHODS, Material
 from rncdl.cli import app
 from rncdl.data.records import ImageRecord
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.feeding import BankFeed
 from rncdl.discovery.training import Diverged
 from rncdl.errors import UserError
+from rncdl.experiments import running
+from rncdl.experiments.baselines import fitting
+from rncdl.experiments.baselines.methods import METHODS, Material
+from rncdl.experiments.setup import TableRequest
+from rncdl.experiments.table_folder import TableFolder
 from rncdl.run_folder import RunFolder
-from rncdl.stages import rows
 from rncdl.stages.ablate import ablate
 from rncdl.stages.compare import Oracle, compare
 from rncdl.stages.evaluate import evaluate
-from rncdl.stages.tables import TableRequest
-from rncdl.table_folder import TableFolder
 from rncdl.training.checkpoints import list_checkpoints
 from rncdl.training.interruption import Interrupted
 from tests.pipeline.tiny import run_rncdl
@@ -133,12 +133,12 @@ def test_a_second_call_runs_nothing_and_a_removed_row_that_row_alone(
 ):
     measured = []
 
-    def counting_measure(detector: Any, systems: Any, *rest: Any, **options: Any) -> Any:
-        measured.append([system.name for system in systems])
-        return original(detector, systems, *rest, **options)
+    def counting_measure(detector: Any, classifiers: Any, *rest: Any, **options: Any) -> Any:
+        measured.append(list(classifiers))
+        return original(detector, classifiers, *rest, **options)
 
-    original = rows.measure
-    monkeypatch.setattr(rows, "measure", counting_measure)
+    original = running.measure
+    monkeypatch.setattr(running, "measure", counting_measure)
     methods = "rncdl,kmeans-features,rncdl-random-head,fully-supervised"
     before = comparison.markdown_file.read_text()
     compared(run, world, name="main", methods=methods)

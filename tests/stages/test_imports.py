@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from rncdl.errors import UserError
+from rncdl.models import load_detector, load_heads
 from rncdl.run_folder import RunFolder
 from rncdl.stages.imports import import_checkpoint
-from rncdl.stages.loading import load_detector, load_heads
 from tests.detector.test_detectron2_parity import (
     discovery_state,  # noqa: F401
     expected,  # noqa: F401

@@ -1,0 +1,69 @@
+"""What a system's outputs stand for, by the annotated boxes they took."""
+
+import numpy as np
+
+from rncdl.classes import ClassSplit
+from rncdl.data.records import AnnotationSet
+from rncdl.errors import UserError
+from rncdl.evaluation.assignment import (
+    UNMAPPED,
+    Assignment,
+    Protocol,
+    assign_clusters,
+    count_matrix,
+)
+from rncdl.evaluation.clustering_scores import score_clustering
+from rncdl.evaluation.report import Clusters
+
+PROTOCOLS: tuple[Protocol, ...] = ("fixed", "paper")
+
+
+def score_clusters(
+    outputs: np.ndarray, truth: AnnotationSet, split: ClassSplit, *, num_clusters: int
+) -> Clusters:
+    """Clustering scores on the annotated boxes, and the assignment by each protocol."""
+    column_of = {category.id: column for column, category in enumerate(truth.categories)}
+    seen = (outputs >= 0) & ~truth.is_crowd
+    columns = np.array([column_of[i] for i in truth.category_ids.tolist()], dtype=np.int64)
+    known_ids = split.known_ids(truth)
+    is_known = np.isin(truth.category_ids, list(known_ids))
+    known_columns = np.full(split.num_known, UNMAPPED, dtype=np.int64)
+    for category_id, k in known_ids.items():
+        known_columns[k] = column_of[category_id]
+    counts = count_matrix(
+        outputs[seen],
+        columns[seen],
+        num_outputs=split.num_known + num_clusters,
+        num_classes=len(truth.categories),
+    )
+    groups = {"known": seen & is_known, "novel": seen & ~is_known, "all": seen}
+    return Clusters(
+        num_clusters=num_clusters,
+        scores={
+            name: score_clustering(outputs[rows], columns[rows]) for name, rows in groups.items()
+        },
+        assignments={
+            protocol: assign_clusters(counts, known_columns, protocol=protocol)
+            for protocol in PROTOCOLS
+        },
+        counts=counts,
+    )
+
+
+def known_category_ids(split: ClassSplit, truth: AnnotationSet) -> np.ndarray:
+    """(K,) the evaluated file's id of each known class, -1 where it lacks one."""
+    ids = np.full(split.num_known, -1, dtype=np.int64)
+    for category_id, k in split.known_ids(truth).items():
+        ids[k] = category_id
+    if (ids < 0).all():
+        raise UserError(
+            "The validation file has none of the known classes: "
+            f"{', '.join(split.known[:10])}. Classes are matched by name."
+        )
+    return ids
+
+
+def assigned_category_ids(assignment: Assignment, truth: AnnotationSet) -> np.ndarray:
+    """(C,) the evaluated file's category id of each output, -1 where it has none."""
+    category_ids = np.array([category.id for category in truth.categories], dtype=np.int64)
+    return np.where(assignment.is_mapped, category_ids[assignment.class_columns], -1)

@@ -1,0 +1,1 @@
+"""Configurations times seeds to results: baselines, and the tables of compare and ablate."""

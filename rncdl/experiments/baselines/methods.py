@@ -1,0 +1,269 @@
+"""Every baseline by name: what it may look at, and the classifier it comes to."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from rncdl.config import Settings
+from rncdl.data.samples import Sample
+from rncdl.data.viewed_images import Pool
+from rncdl.detector.model import Detector
+from rncdl.discovery.bank import Bank
+from rncdl.discovery.feeding import BankFeed, DiscoveryBatch
+from rncdl.discovery.heads import KnownHead, NovelHead
+from rncdl.experiments.baselines.centroids import CentroidClassifier, fit_centroids, soften
+from rncdl.experiments.baselines.crop_centroids import fit_crop_centroids, train_known_classes
+from rncdl.experiments.baselines.crop_feed import crop_batches
+from rncdl.experiments.baselines.crops import CropClassifier, CropEncoder
+from rncdl.experiments.baselines.fitting import Fitting
+from rncdl.experiments.baselines.orca import OrcaHead, train_orca
+from rncdl.experiments.baselines.pool_images import PoolImages
+from rncdl.experiments.baselines.prototypes import fit_prototypes
+from rncdl.experiments.baselines.uno import UnoHeads, train_uno
+from rncdl.experiments.baselines.weng import (
+    CropEmbedding,
+    draw_triplets,
+    find_regions,
+    train_embedding,
+)
+from rncdl.training.processes import autocast, choose_precision
+
+
+@dataclass(frozen=True)
+class Material:
+    """What every baseline may look at: one detector, one bank, the known labels."""
+
+    detector: Detector
+    """frozen; what is trained goes to its device"""
+    bank: Bank
+    """regions of the pool with their features, and those on the labelled images' annotations"""
+    pool: Pool
+    num_clusters: int
+    """N"""
+    settings: Settings
+    seed: int
+    found_regions: dict[int, Tensor] = field(default_factory=dict, repr=False)
+    """Weng et al.'s regions of each pool image: the same for every seed, so worth sharing"""
+    folder: Path | None = None
+    """for checkpoints, so that a training can stop and go on; None: none are kept"""
+
+    @property
+    def num_known(self) -> int:
+        """K."""
+        return self.detector.num_known
+
+    def images(self) -> PoolImages:
+        """The pool's images, to be cut into crops."""
+        self.detector.eval()
+        return PoolImages(
+            self.detector, self.bank, self.pool, self.settings, self.seed, self._precision
+        )
+
+    def crop_encoder(self) -> CropEncoder:
+        """A network of one's own: the detector's backbone with the weights it started from."""
+        torch.manual_seed(self.seed)
+        return CropEncoder(self.settings.detector).to(self.detector.device)
+
+    def fitting(self, name: str) -> Fitting:
+        """How one network is trained, by the settings; its checkpoints lie apart from others'."""
+        baselines, discover = self.settings.baselines, self.settings.discover
+        return Fitting(
+            name,
+            self.detector.device,
+            steps=baselines.steps,
+            rate=baselines.rate,
+            seed=self.seed,
+            precision=self._precision,
+            folder=None if self.folder is None else self.folder / name,
+            checkpoint_every=discover.checkpoint_every,
+            keep_checkpoints=discover.keep_checkpoints,
+            log_every=discover.log_every,
+        )
+
+    @property
+    def _precision(self) -> torch.dtype:
+        """That of the detector, beside which a network on crops will run."""
+        return choose_precision(self.settings.train.precision, self.detector.device)
+
+
+def _kmeans_features(material: Material) -> CentroidClassifier:
+    return fit_centroids(
+        material.bank,
+        num_known=material.num_known,
+        num_clusters=material.num_clusters,
+        seed=material.seed,
+        device=material.detector.device,
+    )
+
+
+def _kmeans_features_soft(material: Material) -> nn.Module:
+    return soften(_kmeans_features(material), material.bank, seed=material.seed)
+
+
+def _kmeans_crops(material: Material) -> nn.Module:
+    images, encoder = material.images(), material.crop_encoder()
+    train_known_classes(encoder, images, material.fitting("kmeans-crops"))
+    centroids = fit_crop_centroids(
+        encoder, images, images.bank_boxes, num_clusters=material.num_clusters
+    )
+    return CropClassifier(encoder, centroids, material.settings.baselines.crop_px)
+
+
+def _weng(material: Material) -> nn.Module:
+    baselines = material.settings.baselines
+    images, encoder = material.images(), material.crop_encoder()
+    width = material.settings.discover.projection_width
+    embedding = CropEmbedding(encoder, encoder.width, width)
+    train_embedding(
+        embedding,
+        partial(draw_triplets, images),
+        material.fitting("weng"),
+        hyperbolic=baselines.weng_hyperbolic,
+    )
+    centroids = fit_crop_centroids(
+        embedding,
+        images,
+        partial(_find_regions_once, material.found_regions, images),
+        num_clusters=material.num_clusters,
+    )
+    return CropClassifier(embedding, centroids, baselines.crop_px)
+
+
+def _find_regions_once(
+    found: dict[int, Tensor], images: PoolImages, samples: Sequence[Sample]
+) -> list[Tensor]:
+    missing = [sample for sample in samples if sample.image_index not in found]
+    if missing:
+        boxes = find_regions(images, missing)
+        found.update(zip((sample.image_index for sample in missing), boxes, strict=True))
+    return [found[sample.image_index] for sample in samples]
+
+
+def _orca(material: Material) -> nn.Module:
+    inputs = _inputs(material)
+    head = OrcaHead(inputs.width, material.num_known + material.num_clusters)
+    return inputs.read_with(train_orca(inputs.encoder, head, inputs.feed, material.fitting("orca")))
+
+
+def _uno(material: Material) -> nn.Module:
+    inputs = _inputs(material)
+    # Made before anything is trained: after a resumed training they would start otherwise.
+    heads = _uno_heads(material, inputs.width)
+    if isinstance(inputs.encoder, CropEncoder):
+        train_known_classes(
+            inputs.encoder, material.images(), material.fitting("uno-known-classes")
+        )
+    return inputs.read_with(train_uno(inputs.encoder, heads, inputs.feed, material.fitting("uno")))
+
+
+def _uno_heads(material: Material, width: int) -> UnoHeads:
+    baselines, discover = material.settings.baselines, material.settings.discover
+
+    def heads(num_clusters: int) -> list[NovelHead]:
+        return [
+            NovelHead(
+                width,
+                num_clusters,
+                hidden_width=discover.hidden_width,
+                projection_width=discover.projection_width,
+                temperature=discover.temperature,
+            )
+            for _ in range(baselines.uno_heads)
+        ]
+
+    return UnoHeads(
+        NovelHead(width, material.num_known, projection=False, temperature=discover.temperature),
+        heads(material.num_clusters),
+        heads(baselines.uno_overclustering * material.num_clusters),
+    )
+
+
+def _pandas(material: Material) -> nn.Module:
+    head = material.detector.known_head
+    return fit_prototypes(
+        material.bank,
+        KnownHead.from_classifier(head.weight, head.bias),
+        num_known=material.num_known,
+        num_clusters=material.num_clusters,
+        seed=material.seed,
+    )
+
+
+METHODS: Mapping[str, Callable[[Material], nn.Module]] = {
+    "kmeans-features": _kmeans_features,
+    "kmeans-features-soft": _kmeans_features_soft,
+    "kmeans-crops": _kmeans_crops,
+    "weng": _weng,
+    "orca": _orca,
+    "uno": _uno,
+    "pandas": _pandas,
+}
+"""Name -> training: from the material to a classifier of regions, known classes first.
+
+It gives scores (R, K + N) of region features, or of boxes where it is a `LooksAtPixels`. A training
+is one process's work; its classifier is on the detector's device and can be pickled and moved
+(`.to(device)`), and so be handed to others. It may raise `Interrupted`, with all saved that it
+needs to go on, and `Diverged`.
+"""
+
+
+class EncodedClassifier(nn.Module):
+    """Classifies region features after a network of its own."""
+
+    def __init__(self, encoder: nn.Module, classify: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.classify = classify
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(R, K + N) probabilities of features (R, F)."""
+        with autocast(features.device, torch.float32):
+            return self.classify(self.encoder(features.float()))
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What UNO and ORCA learn from, by `baselines.features`."""
+
+    encoder: nn.Module
+    width: int
+    """of the encoder's features"""
+    feed: Callable[[int], Iterator[DiscoveryBatch | None]]
+    """what the encoder takes, in two views, and labelled, from a step on"""
+    crop_px: int | None
+    """None: the encoder takes region features"""
+
+    def read_with(self, classify: nn.Module) -> nn.Module:
+        """A classifier of regions, from one of the encoder's features."""
+        if self.crop_px is not None:
+            return CropClassifier(self.encoder, classify, self.crop_px)
+        return EncodedClassifier(self.encoder, classify)
+
+
+def _inputs(material: Material) -> _Inputs:
+    settings = material.settings
+    if settings.baselines.features == "crops":
+        encoder = material.crop_encoder()
+        feed = partial(crop_batches, material.images())
+        return _Inputs(encoder, encoder.width, feed, settings.baselines.crop_px)
+    device = material.detector.device
+    bank_feed = BankFeed(
+        material.bank,
+        material.pool.images,
+        batch_images=settings.baselines.batch_images,
+        labelled_images=settings.baselines.batch_images,
+        seed=material.seed,
+    )
+    width = material.bank.shape.num_features
+    torch.manual_seed(material.seed)
+    # What is trained in place of the crops' network; BatchNorm takes any bias away again.
+    layer = nn.Sequential(nn.Linear(width, width, bias=False), nn.BatchNorm1d(width), nn.ReLU())
+
+    def from_bank(start: int) -> Iterator[DiscoveryBatch]:
+        return (batch.to(device) for batch in bank_feed.batches(start))
+
+    return _Inputs(layer, width, from_bank, None)

@@ -1,0 +1,55 @@
+"""The datasets that a run is made from."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rncdl.config import Settings
+from rncdl.data.annotations import load_annotations, load_images_or_annotations, without_labels
+from rncdl.data.records import AnnotationSet, ImageRecord
+from rncdl.data.viewed_images import Pool
+from rncdl.run_folder import DiscoveryInputs, RunFolder
+from rncdl.training.progress import say
+
+
+def load_dataset(path: Path, images: Path | None, *, shown: bool) -> AnnotationSet:
+    """A dataset, with what had to be mended said on the screen."""
+    loaded = load_annotations(path, images)
+    if shown:
+        for line in loaded.problems.lines():
+            say(f"{path.name}: {line}")
+    return loaded.annotations
+
+
+def load_pool(run: RunFolder, inputs: DiscoveryInputs, *, settings: Settings, shown: bool) -> Pool:
+    """The labelled and the unlabelled images of a discovery."""
+    images = Path(inputs.images) if inputs.images else None
+    labels = run.split().keep_known(load_dataset(Path(inputs.labelled), images, shown=shown))
+    unlabelled_images = Path(inputs.unlabelled_images) if inputs.unlabelled_images else None
+    records: list[ImageRecord] = []
+    for path in inputs.unlabelled:
+        loaded = load_images_or_annotations(
+            Path(path), unlabelled_images, on_bad_image=settings.data.on_bad_image
+        )
+        records.extend(without_labels(loaded.annotations).images)
+    return Pool(labels, records)
+
+
+def named_inputs(
+    run: RunFolder,
+    unlabelled: Sequence[Path],
+    *,
+    unlabelled_images: Path | None,
+    labelled: Path | None,
+    images: Path | None,
+) -> DiscoveryInputs:
+    """The files that were named; the labelled ones are the run's own unless others are."""
+    if labelled is None:
+        inputs = run.inputs()
+        labelled = Path(inputs.labelled)
+        images = Path(inputs.images) if inputs.images else None
+    return DiscoveryInputs(
+        labelled=str(labelled.resolve()),
+        images=str(images.resolve()) if images else None,
+        unlabelled=tuple(str(path.resolve()) for path in unlabelled),
+        unlabelled_images=str(unlabelled_images.resolve()) if unlabelled_images else None,
+    )

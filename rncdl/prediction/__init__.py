@@ -1,0 +1,1 @@
+"""From images to named regions: locating, one way to classify, detections on disk."""

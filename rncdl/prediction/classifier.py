@@ -1,0 +1,206 @@
+"""How the regions of an image become scores of named outputs: the one way to classify."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rncdl.classes import cluster_name
+from rncdl.config import PredictSettings
+from rncdl.detector.model import Detector, ImageBatch
+from rncdl.discovery.heads import DiscoveryHeads, in_full_precision
+
+
+class LooksAtPixels(ABC):
+    """A network that looks at the images themselves and not at the detector's features."""
+
+    @abstractmethod
+    def classify_boxes(self, batch: ImageBatch, boxes: Sequence[Tensor]) -> Tensor:
+        """(R, C) probabilities of all images' boxes in their order.
+
+        `boxes`: one (r, 4) per image, in pixels of the network's input; some may have no area.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class Classifier:
+    """What the regions of an image are: scores of K known classes, then of N clusters."""
+
+    outputs: nn.Module
+    """features (R, F) -> probabilities (R, K + N) without a background; or a `LooksAtPixels`"""
+    names: tuple[str, ...]
+    """of all K + N outputs"""
+    num_known: int
+    """K"""
+    known: nn.Module | None = None
+    """features -> (R, K): classifies the known classes in place of `outputs`"""
+    foreground: nn.Module | None = None
+    """features -> (R,) how likely a region is an object, which `outputs` are multiplied by"""
+    by_objectness: bool = False
+    """whether scores are multiplied by the RPN's probability that the region is an object"""
+    wanted: Tensor | None = None
+    """(K + N,) bool: only these outputs are detected; None: all"""
+
+    @property
+    def num_clusters(self) -> int:
+        """N."""
+        return len(self.names) - self.num_known
+
+    @property
+    def source(self) -> tuple[int, ...]:
+        """Equal for classifiers that give the same probabilities."""
+        return id(self.outputs), id(self.known), id(self.foreground)
+
+    def probabilities(
+        self, features: Tensor, *, batch: ImageBatch, boxes: Sequence[Tensor]
+    ) -> Tensor:
+        """(R, K + N) of regions, by their features (R, F) or by their place in the images."""
+        if isinstance(self.outputs, LooksAtPixels):
+            found = self.outputs.classify_boxes(batch, boxes)
+        else:
+            found = self.outputs(features)
+        if self.foreground is not None:
+            found = found * self.foreground(features)[:, None]
+        if self.known is not None:
+            found = torch.cat([self.known(features), found[:, self.num_known :]], 1)
+        return found
+
+    def scores(self, probabilities: Tensor, objectness: Tensor) -> Tensor:
+        """(R, K + N) what detections are ranked by; `objectness` (R,) logits of the RPN."""
+        if not self.by_objectness:
+            return probabilities
+        return probabilities * objectness.float().sigmoid()[:, None]
+
+    def limited_to(self, wanted: Tensor) -> "Classifier":
+        """The same, but only the wanted outputs (K + N,) are detected."""
+        return replace(self, wanted=wanted.to(_device_of(self.outputs)))
+
+    def renamed(self, names: Sequence[str]) -> "Classifier":
+        """The same with other names."""
+        if len(names) != len(self.names):
+            raise ValueError(f"{len(names)} names for {len(self.names)} outputs")
+        return replace(self, names=tuple(names))
+
+
+def trained_classifier(detector: Detector, known: Sequence[str]) -> Classifier:
+    """The detector as it was trained: K probabilities, what is left to one is the background's."""
+    return Classifier(_AsTrained(detector.known_head).eval(), tuple(known), len(known))
+
+
+def discovery_classifier(
+    detector: Detector,
+    heads: DiscoveryHeads,
+    known: Sequence[str],
+    *,
+    head: int = 0,
+    predict: PredictSettings,
+) -> Classifier:
+    """K known classes and the clusters of one novel head, weighed as the settings say."""
+    heads.to(detector.device).eval()
+    return Classifier(
+        outputs=_ByHead(heads, head),
+        names=output_names(known, heads.num_clusters[head]),
+        num_known=len(known),
+        known=_AsTrained(detector.known_head) if predict.known == "trained" else None,
+        foreground=_Foreground(heads) if predict.score == "foreground" else None,
+        by_objectness=predict.score == "objectness",
+    )
+
+
+def known_only_classifier(
+    detector: Detector, heads: DiscoveryHeads, known: Sequence[str], *, predict: PredictSettings
+) -> Classifier:
+    """The known classes alone after discovery: their probabilities sum to one."""
+    heads.to(detector.device).eval()
+    trained = _AsTrained(detector.known_head) if predict.known == "trained" else None
+    return Classifier(
+        outputs=_KnownOnly(heads, trained),
+        names=tuple(known),
+        num_known=len(known),
+        foreground=_Foreground(heads) if predict.score == "foreground" else None,
+        by_objectness=predict.score == "objectness",
+    )
+
+
+def baseline_classifier(
+    detector: Detector,
+    outputs: nn.Module,
+    known: Sequence[str],
+    *,
+    num_clusters: int,
+    by_objectness: bool,
+) -> Classifier:
+    """What a baseline has trained, on the detector's device."""
+    outputs.to(detector.device).eval()
+    names = output_names(known, num_clusters)
+    return Classifier(outputs, names, len(known), by_objectness=by_objectness)
+
+
+def for_drawings(classifier: Classifier) -> Classifier:
+    """The same, weighed by all that tells objects from the rest, where it comes from discovery."""
+    if not isinstance(classifier.outputs, _ByHead):
+        return classifier
+    foreground = classifier.foreground or _Foreground(classifier.outputs.heads)
+    return replace(classifier, foreground=foreground, by_objectness=True)
+
+
+def output_names(known: Sequence[str], num_clusters: int) -> tuple[str, ...]:
+    """The names of K known classes, then of N clusters (novel_0000, ...)."""
+    return (*known, *(cluster_name(cluster) for cluster in range(num_clusters)))
+
+
+class _AsTrained(nn.Module):
+    """(R, K) probabilities of the known classes by the classifier of the supervised phase."""
+
+    def __init__(self, known_head: nn.Linear) -> None:
+        super().__init__()
+        self.known_head = known_head
+
+    def forward(self, features: Tensor) -> Tensor:
+        with in_full_precision(features):
+            return self.known_head(features.float()).softmax(1)[:, :-1]
+
+
+class _ByHead(nn.Module):
+    """(R, K + N) probabilities by one of a discovery's novel heads."""
+
+    def __init__(self, heads: DiscoveryHeads, head: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.head = head
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.heads.probabilities(features.float(), self.head)
+
+
+class _KnownOnly(nn.Module):
+    """(R, K) probabilities that sum to one, by the heads or as trained."""
+
+    def __init__(self, heads: DiscoveryHeads, trained: _AsTrained | None) -> None:
+        super().__init__()
+        self.heads = heads
+        self.trained = trained
+
+    def forward(self, features: Tensor) -> Tensor:
+        if self.trained is not None:
+            return functional.normalize(self.trained(features), p=1)
+        return self.heads.known(features.float()).softmax(1)
+
+
+class _Foreground(nn.Module):
+    """(R,) how likely a region is an object, by the known head's background row."""
+
+    def __init__(self, heads: DiscoveryHeads) -> None:
+        super().__init__()
+        self.heads = heads
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.heads.foreground(features.float())
+
+
+def _device_of(module: nn.Module) -> torch.device:
+    tensors = (*module.parameters(), *module.buffers())
+    return tensors[0].device if tensors else torch.device("cpu")
