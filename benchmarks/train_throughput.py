@@ -1,7 +1,8 @@
 """Training speed of the supervised step beside torchvision's Mask R-CNN of the same size.
 
-Both are built from the `shapes` preset (ResNet-18, FPN of 64 channels, 128 px), see the same
-images and take turns, so that whatever else the machine does slows both alike.
+Both are built from the `shapes-from-nothing` preset (FPN of 64 channels, 128 px) with a
+ResNet-18, see the same images and take turns, so that whatever else the machine does slows both
+alike.
 """
 
 import argparse
@@ -134,7 +135,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
-    settings = resolve_settings("shapes").detector
+    settings = resolve_settings("shapes-from-nothing", ["detector.backbone=resnet18"]).detector
     samples = draw_samples(torch.Generator().manual_seed(0))
     steps = {
         "rncdl": our_step(settings, samples),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from rncdl.errors import UserError, did_you_mean
 from rncdl.training.progress import warn
@@ -16,6 +16,11 @@ Positive = Annotated[int, Field(gt=0)]
 NonNegative = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+FirstWeights = Annotated[
+    Literal["auto", "none"] | Path,
+    # Files of earlier versions say null for none.
+    BeforeValidator(lambda value: "none" if value is None else value),
+]
 Augmentation = Literal["none", "weak", "simclr"]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -48,18 +53,20 @@ class DetectorSettings(_Settings):
     """The class-agnostic R-CNN. Defaults are the paper's."""
 
     backbone: str = "resnet50"
-    """resnet10, 18, 34, 50, 101, or `timm:NAME` for any timm feature model."""
-    weights: Path | None = None
-    """Backbone weights: a torchvision or timm state dict, a safetensors file, or MoCo v2."""
-    frozen_blocks: Annotated[int, Field(ge=0, le=5)] = 0
-    """How many of stem, res2, res3, res4, res5 are never trained (paper with MoCo: 2)."""
+    """resnet10, 18, 34, 50, 101, or `timm:NAME` for any timm feature model or plain ViT."""
+    weights: FirstWeights = "auto"
+    """What the backbone starts from: a file (a torchvision or timm state dict, safetensors, MoCo
+    v2); none; or auto: the best that is installed, cached or can be downloaded, else none."""
+    frozen_blocks: NonNegative | Literal["all"] = 0
+    """How many of stem, res2, res3, res4, res5 are never trained (paper with MoCo: 2); of a ViT: of
+    the patch embedding and its blocks; all: the whole backbone."""
     norm: Literal["batch", "frozen", "group"] = "batch"
     """Backbone: BatchNorm (SyncBN on several GPUs), BatchNorm with fixed statistics, GroupNorm."""
     pixel_mean: tuple[float, float, float] = (123.675, 116.28, 103.53)
     pixel_std: tuple[float, float, float] = (58.395, 57.12, 57.375)
     fpn_channels: Positive = 256
     fpn_norm: bool = True
-    """BatchNorm after the FPN's convolutions, which then have no bias."""
+    """BatchNorm after the FPN's convolutions, which then have no bias (a ViT's: LayerNorm)."""
     anchor_sizes_px: tuple[float, ...] = (32, 64, 128, 256, 512)
     """One per pyramid level, the finest first: P2 to P6."""
     anchor_ratios: tuple[float, ...] = (0.5, 1.0, 2.0)
@@ -123,6 +130,9 @@ class TrainSettings(_Settings):
     evaluate_every: NonNegative = 0
     """Steps between measurements of known-class AP on `--val`; 0: only at the end."""
     tensorboard: bool = False
+    map_cache: Path | None = None
+    """A folder for the maps of a backbone that is frozen as a whole: computed once, then training
+    looks at them instead of the images; runs that differ behind the backbone can share it."""
 
 
 class PredictSettings(_Settings):

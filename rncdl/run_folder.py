@@ -64,6 +64,7 @@ class RunFolder:
     settings.yaml          every setting, resolved
     inputs.json            the files it was trained on
     classes.json           the known classes, in output order
+    backbone_start.json    which weights the backbone started from, and what they have seen
     detector.safetensors   the trained detector
     train/                 checkpoints, journal.jsonl, tensorboard
     bank/                  region features of the pool
@@ -92,6 +93,11 @@ class RunFolder:
     def classes_file(self) -> Path:
         """Known classes."""
         return self.path / "classes.json"
+
+    @property
+    def backbone_start_file(self) -> Path:
+        """Which weights the backbone started from."""
+        return self.path / "backbone_start.json"
 
     @property
     def detector_file(self) -> Path:
@@ -169,17 +175,25 @@ class RunFolder:
         """True once a run has begun here."""
         return self.settings_file.is_file()
 
-    def begin(self, settings: Settings, inputs: TrainingInputs | None, split: ClassSplit) -> None:
-        """Write what a run starts from; a folder that already holds a run is refused."""
+    def require_free(self) -> None:
+        """Refuse a folder that already holds a run."""
         if self.exists:
             raise UserError(
                 f"{self.path} already holds a run: continue it with --resume, "
                 "or choose another --run."
             )
+
+    def begin(self, settings: Settings, inputs: TrainingInputs | None, split: ClassSplit) -> None:
+        """Write what a run starts from; a folder that already holds a run is refused."""
+        self.require_free()
         if inputs is not None:
             write_atomically(self.inputs_file, json.dumps(asdict(inputs), indent=2).encode())
         write_atomically(self.classes_file, json.dumps({"known": split.known}, indent=2).encode())
         self.save_settings(settings)
+
+    def note_backbone_start(self, noted: Mapping[str, str | None]) -> None:
+        """Write which weights the backbone started from."""
+        write_atomically(self.backbone_start_file, json.dumps(noted, indent=2).encode())
 
     def save_settings(self, settings: Settings) -> None:
         """Note the settings of the run, in place of those it had."""

@@ -26,6 +26,10 @@ class Sample:
     path: str
     original_size: tuple[int, int]
     """(height, width) of the image on disk; boxes scale by W / width, H / height"""
+    is_mirrored: bool = False
+    """whether left and right were exchanged"""
+    maps: list[Tensor] | None = None
+    """the frozen backbone's maps (C, H, W) of `image`, where they were computed before"""
 
 
 def unlabelled_sample(pixels: Tensor, *, image_index: int, path: str) -> Sample:

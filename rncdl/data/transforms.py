@@ -67,6 +67,7 @@ def mirror_sample(sample: Sample) -> Sample:
         image=geometry.horizontal_flip_image(sample.image),
         boxes_xyxy=boxes,
         masks=None if sample.masks is None else geometry.horizontal_flip_mask(sample.masks),
+        is_mirrored=not sample.is_mirrored,
     )
 
 

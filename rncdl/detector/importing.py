@@ -134,6 +134,7 @@ def _settings_of(network: Mapping[str, Tensor], source: Path | str) -> DetectorS
     mask_layers = find(r"roi_heads\.mask_head\.mask_fcn\d+\.weight")
     return DetectorSettings(
         backbone=backbone,
+        weights="none",
         norm="batch" if find(r".*stem\.conv1\.norm\.num_batches_tracked") else "frozen",
         fpn_channels=len(lateral),
         fpn_norm="backbone.fpn_lateral2.norm.weight" in network,

@@ -11,7 +11,8 @@ from torchvision.ops import box_iou, roi_align
 
 from rncdl.data.samples import Sample
 from rncdl.detector.boxes import ANCHOR_CODER, REGION_CODER, at_least_float32
-from rncdl.detector.model import MASK_SIZE, Detector
+from rncdl.detector.map_cache import stack_maps
+from rncdl.detector.model import MASK_SIZE, Detector, ImageBatch
 from rncdl.detector.proposals import AnchorScores, select_proposals
 
 RPN_POSITIVE_IOU, RPN_NEGATIVE_IOU, ROI_POSITIVE_IOU = 0.7, 0.3, 0.5
@@ -42,7 +43,7 @@ def supervised_losses(detector: Detector, samples: Sequence[Sample]) -> dict[str
     """
     settings = detector.settings
     device = detector.device
-    batch = detector.batch_images([sample.image for sample in samples])
+    batch = _batch_of(detector, samples)
     boxes = [sample.boxes_xyxy.to(device, non_blocking=True) for sample in samples]
     labels = [sample.labels.to(device, non_blocking=True) for sample in samples]
     maps = detector.feature_maps(batch)
@@ -90,6 +91,15 @@ def supervised_losses(detector: Detector, samples: Sequence[Sample]) -> dict[str
         mask_loss = _mask_loss(detector, maps, regions=regions, samples=samples)
         losses["mask"] = settings.mask_loss_weight * mask_loss
     return losses
+
+
+def _batch_of(detector: Detector, samples: Sequence[Sample]) -> ImageBatch:
+    """The samples' images, with their backbone's maps where all samples bring them."""
+    batch = detector.batch_images([sample.image for sample in samples])
+    maps = [sample.maps for sample in samples if sample.maps is not None]
+    if len(maps) == len(samples):
+        batch.backbone_maps = stack_maps(maps, detector.device)
+    return batch
 
 
 def anchor_losses(

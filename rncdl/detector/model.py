@@ -3,6 +3,8 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import lcm
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +14,12 @@ from torchvision.ops import FeaturePyramidNetwork
 from torchvision.ops.feature_pyramid_network import LastLevelMaxPool
 
 from rncdl.config import DetectorSettings
-from rncdl.detector.backbones import STRIDES_PX, build_backbone
+from rncdl.detector.backbone_blocks import STRIDES_PX
+from rncdl.detector.backbones import build_backbone
 from rncdl.detector.boxes import REGION_CODER, at_least_float32, clip_boxes, pyramid_anchors
 from rncdl.detector.pooling import pool_regions
 from rncdl.detector.proposals import AnchorScores
+from rncdl.detector.vit import SimplePyramid
 from rncdl.detector.weights import load_backbone_weights
 from rncdl.errors import UserError
 
@@ -35,6 +39,8 @@ class ImageBatch:
     """(B, 3, H, W) float32, normalised; the padding at right and bottom is zero"""
     sizes_hw: list[tuple[int, int]]
     """size of each image without padding"""
+    backbone_maps: list[Tensor] | None = None
+    """the backbone's maps (B, C, H, W), where they were computed before"""
 
 
 class Detector(nn.Module):
@@ -61,12 +67,7 @@ class Detector(nn.Module):
             frozen_blocks=settings.frozen_blocks,
         )
         channels = settings.fpn_channels
-        self.pyramid = FeaturePyramidNetwork(
-            list(self.backbone.channels),
-            channels,
-            extra_blocks=LastLevelMaxPool(),
-            norm_layer=nn.BatchNorm2d if settings.fpn_norm else None,
-        )
+        self.pyramid = _pyramid(self.backbone.channels, channels, norm=settings.fpn_norm)
         self.rpn_head = RPNHead(channels, len(settings.anchor_ratios))
         width = settings.box_head_width
         self.box_head = _box_head(channels * BOX_POOL**2, width, norm=settings.box_head_norm)
@@ -77,8 +78,8 @@ class Detector(nn.Module):
         self.register_buffer("pixel_std", torch.tensor(settings.pixel_std), persistent=False)
 
     def load_backbone_weights(self) -> None:
-        """Fill the backbone from `settings.weights`, where one is given."""
-        if self.settings.weights is not None:
+        """Fill the backbone from the file `settings.weights`, where one is given."""
+        if isinstance(self.settings.weights, Path):
             load_backbone_weights(self.backbone, self.settings.weights)
 
     @property
@@ -89,9 +90,7 @@ class Detector(nn.Module):
     def batch_images(self, images: Sequence[Tensor]) -> ImageBatch:
         """The images (3, h, w) uint8 on the detector's device, normalised and padded."""
         sizes = [(image.shape[1], image.shape[2]) for image in images]
-        height, width = (
-            -(-max(side) // SIZE_DIVISOR_PX) * SIZE_DIVISOR_PX for side in zip(*sizes, strict=True)
-        )
+        height, width = (self.pad_size(max(side)) for side in zip(*sizes, strict=True))
         mean, std = self.pixel_mean[:, None, None], self.pixel_std[:, None, None]
         pixels = mean.new_zeros(len(images), 3, height, width)
         for row, image, (h, w) in zip(pixels, images, sizes, strict=True):
@@ -99,10 +98,19 @@ class Detector(nn.Module):
             row[:, :h, :w] = (on_device - mean) / std
         return ImageBatch(pixels, sizes)
 
+    @property
+    def size_divisor(self) -> int:
+        """Sides of a batch are multiples of this."""
+        return lcm(SIZE_DIVISOR_PX, self.backbone.size_divisor)
+
+    def pad_size(self, side_px: int) -> int:
+        """A side of an image after padding."""
+        return -(-side_px // self.size_divisor) * self.size_divisor
+
     def feature_maps(self, batch: ImageBatch) -> list[Tensor]:
         """[P2, P3, P4, P5, P6], each (B, channels, H / stride, W / stride)."""
-        c_maps = OrderedDict((str(i), m) for i, m in enumerate(self.backbone(batch.pixels)))
-        return list(self.pyramid(c_maps).values())
+        maps = batch.backbone_maps
+        return self.pyramid(self.backbone(batch.pixels) if maps is None else maps)
 
     def score_anchors(self, maps: Sequence[Tensor]) -> AnchorScores:
         """The RPN's logits and offsets for every anchor of every level."""
@@ -154,6 +162,26 @@ class Detector(nn.Module):
             reference_px=self.settings.roi_reference_px,
             sampling_ratio=self.settings.roi_sampling_ratio,
         )
+
+
+class _FeaturePyramid(FeaturePyramidNetwork):
+    """torchvision's FPN, from a list of maps to a list of maps."""
+
+    def forward(self, maps: Sequence[Tensor]) -> list[Tensor]:
+        """[P2, P3, P4, P5, P6] of [C2, C3, C4, C5]."""
+        named = OrderedDict((str(level), one) for level, one in enumerate(maps))
+        return list(super().forward(named).values())
+
+
+def _pyramid(channels: Sequence[int], out_channels: int, *, norm: bool) -> nn.Module:
+    if len(channels) == 1:
+        return SimplePyramid(channels[0], out_channels)
+    return _FeaturePyramid(
+        list(channels),
+        out_channels,
+        extra_blocks=LastLevelMaxPool(),
+        norm_layer=nn.BatchNorm2d if norm else None,
+    )
 
 
 def _by_anchor(level: Tensor, values: int) -> Tensor:

@@ -11,14 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import Dataset
 
 from rncdl.classes import KnownLabels
 from rncdl.config import Settings, TrainSettings
 from rncdl.data.batch_loader import Batch, BatchLoader
 from rncdl.data.batches import TrainingBatches, repeat_factors
-from rncdl.data.datasets import LabelledImages
+from rncdl.data.datasets import BadImage, LabelledImages
 from rncdl.data.samples import Sample, unlabelled_sample
 from rncdl.detector.losses import SupervisedStep
+from rncdl.detector.map_cache import MapCache, SamplesWithMaps, open_map_cache
 from rncdl.detector.model import Detector
 from rncdl.errors import UserError
 from rncdl.run_folder import RunFolder
@@ -84,6 +86,7 @@ def train_detector(
     state.restore(run.train_checkpoints, processes)
     model = processes.wrap(SupervisedStep(detector))
     with_masks = detector.mask_head is not None
+    cache = open_map_cache(detector, labels, settings=settings, processes=processes)
     batches = iter(
         open_training_loader(
             labels,
@@ -91,6 +94,7 @@ def train_detector(
             settings=settings,
             processes=processes,
             first_step=state.step,
+            cache=cache,
         )
     )
     journal = _open_journal(run, settings, processes, state.step)
@@ -199,10 +203,11 @@ def open_training_loader(
     settings: Settings,
     processes: Processes,
     first_step: int,
+    cache: MapCache | None = None,
 ) -> BatchLoader[Sample]:
-    """This process's part of each step's batch, from `first_step` on."""
+    """This process's part of each step's batch, from `first_step` on, with maps from the cache."""
     data = settings.data
-    dataset = LabelledImages(
+    dataset: Dataset[Sample | BadImage] = LabelledImages(
         labels,
         short_sides_px=data.short_sides_px,
         long_side_px=data.long_side_px,
@@ -212,6 +217,8 @@ def open_training_loader(
         on_bad_image=data.on_bad_image,
         cache_mb=data.cache_mb,
     )
+    if cache is not None:
+        dataset = SamplesWithMaps(dataset, cache)
     processes.share_of(settings.train.batch_size, what="train.batch_size")
     batches = TrainingBatches(
         labels.annotations.images,

@@ -9,7 +9,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from rncdl.detector.backbones import Backbone, TimmBackbone, flat_name
+from rncdl.detector.backbone_blocks import Backbone
+from rncdl.detector.efficientnet_lite0 import is_of_wheel, to_timm_names
+from rncdl.detector.timm_models import flat_name
 from rncdl.errors import UserError
 
 MOCO_QUERY = "module.encoder_q."
@@ -18,9 +20,9 @@ MAX_LISTED = 20
 
 
 def load_backbone_weights(backbone: Backbone, path: Path) -> None:
-    """Fill `backbone` from a torchvision or timm state dict, a safetensors file, or MoCo v2."""
-    found = _without_classifier(_moco_query(read_state_dict(path)), backbone)
-    target = backbone.network if isinstance(backbone, TimmBackbone) else backbone
+    """Fill `backbone` from a file of torchvision's, timm's, MoCo v2's or Lite0's wheel's layout."""
+    found = _without_classifier(_plain_names(read_state_dict(path)), backbone)
+    target = backbone.published
     expected = target.state_dict()
     names = {flat_name(name): name for name in expected}
     renamed = {names.get(flat_name(key), key): value for key, value in found.items()}
@@ -85,6 +87,11 @@ def check_shapes(
     ]
     if wrong:
         raise UserError(f"{path}: weights of the wrong shape: {_listed(wrong)}.")
+
+
+def _plain_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors under torchvision's or timm's own names."""
+    return to_timm_names(state) if is_of_wheel(state) else _moco_query(state)
 
 
 def _moco_query(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -7,8 +7,9 @@ from pathlib import Path
 import torch
 
 from rncdl.classes import ClassSplit, KnownLabels
-from rncdl.config import Settings, resolve_settings
+from rncdl.config import DetectorSettings, Settings, resolve_settings
 from rncdl.detector.model import Detector
+from rncdl.detector.pretrained import BackboneStart, find_start, settle_start, warning_about
 from rncdl.detector.training import train_detector
 from rncdl.errors import UserError
 from rncdl.experiments.measuring import known_scores
@@ -17,8 +18,9 @@ from rncdl.models import new_detector
 from rncdl.prediction.classifier import trained_classifier
 from rncdl.run_folder import RunFolder, TrainingInputs
 from rncdl.stages.resuming import FIXED_IN_TRAINING, take_up_changes
+from rncdl.training.checkpoints import list_checkpoints
 from rncdl.training.processes import Processes, join_processes
-from rncdl.training.progress import say
+from rncdl.training.progress import say, warn
 
 
 def begin_training(
@@ -36,8 +38,31 @@ def begin_training(
         )
         split = ClassSplit.from_names(known) if known else ClassSplit.from_labelled(annotations)
         split.require_present(annotations)
-        processes.from_main(partial(run.begin, settings, inputs, split))
+        detector = processes.from_main(partial(_begin, run, settings, inputs, split))
+        settings = settings.model_copy(update={"detector": detector})
         _train(run, settings, split.keep_known(annotations), inputs, processes=processes)
+
+
+def _begin(
+    run: RunFolder, settings: Settings, inputs: TrainingInputs, split: ClassSplit
+) -> DetectorSettings:
+    """Write what the run starts from; its detector's settings, with weights in place of `auto`."""
+    given = settings.detector
+    if inputs.start_from is not None:
+        first = RunFolder(Path(inputs.start_from)).settings().detector.weights
+        path = first if isinstance(first, Path) else None
+        detector = settle_start(given, BackboneStart(path, inputs.start_from))
+        run.begin(settings.model_copy(update={"detector": detector}), inputs, split)
+        return detector
+    run.require_free()
+    start = find_start(given)
+    detector = settle_start(given, start)
+    run.begin(settings.model_copy(update={"detector": detector}), inputs, split)
+    run.note_backbone_start(start.noted())
+    say(start.line())
+    if warning := warning_about(given, start):
+        warn(warning)
+    return detector
 
 
 def resume_training(run_path: Path, overrides: Sequence[str]) -> None:
@@ -75,10 +100,8 @@ def _train(
 ) -> None:
     torch.manual_seed(settings.seed)
     detector = new_detector(settings, labels)
-    if inputs.start_from is None:
-        detector.load_backbone_weights()
-    else:
-        _copy_weights(RunFolder(Path(inputs.start_from)), detector)
+    if not list_checkpoints(run.train_checkpoints):  # which would hold all weights
+        _load_first_weights(detector, inputs)
     train_detector(
         detector,
         labels,
@@ -89,6 +112,13 @@ def _train(
     )
     if processes.is_main:
         say(f"Detector: {run.detector_file}")
+
+
+def _load_first_weights(detector: Detector, inputs: TrainingInputs) -> None:
+    if inputs.start_from is None:
+        detector.load_backbone_weights()
+    else:
+        _copy_weights(RunFolder(Path(inputs.start_from)), detector)
 
 
 def _copy_weights(run: RunFolder, detector: Detector) -> None:

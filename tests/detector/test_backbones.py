@@ -108,13 +108,13 @@ def test_timm_backbone_can_be_frozen_block_by_block() -> None:
 
 
 def test_timm_models_that_take_one_size_only_are_refused() -> None:
-    with pytest.raises(UserError, match="choose a convolutional model"):
+    with pytest.raises(UserError, match="choose a convolutional model or a plain ViT"):
         build_backbone("timm:swin_tiny_patch4_window7_224")
 
 
 def test_timm_models_without_the_four_strides_are_refused() -> None:
     with pytest.raises(UserError, match=r"strides \[4, 8, 16, 32\]"):
-        build_backbone("timm:vit_tiny_patch16_224")
+        build_backbone("timm:vit_relpos_small_patch16_224")
 
 
 def test_group_norm_is_not_offered_for_timm() -> None:

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import timm
 import torch
 from safetensors.torch import load_file
 
@@ -15,6 +16,7 @@ from rncdl.classes import ClassSplit
 from rncdl.config import resolve_settings
 from rncdl.data.annotations import load_annotations
 from rncdl.data.samples import Sample
+from rncdl.detector.backbones import build_backbone
 from rncdl.detector.training import open_training_loader
 from rncdl.run_folder import RunFolder
 from rncdl.training.checkpoints import list_checkpoints, load_checkpoint
@@ -71,6 +73,54 @@ def test_a_run_leaves_its_detector_settings_and_journal(trained: Path):
     assert {"loss", "class", "mask", "rpn_objectness", "rate", "images/s"} <= records[0].keys()
     assert len(json.loads((trained / "classes.json").read_text())["known"]) == 3
     assert len(list_checkpoints(trained / "train" / "checkpoints")) == 2
+
+
+def test_a_backbone_without_published_weights_starts_from_nothing_and_says_so(
+    world: Path, tmp_path: Path
+):
+    words = begin(world, tmp_path / "run", "detector.backbone=resnet10", "detector.weights=auto")
+    wishes = ["detector.frozen_blocks=2", "detector.norm=frozen", "train.steps=2"]
+    said = run_rncdl(*words, *wishes)
+    assert "Backbone: from nothing (nobody publishes weights for resnet10)." in said
+    assert "warning: no pretrained weights" in said
+    run = RunFolder(tmp_path / "run")
+    detector = run.settings().detector
+    assert (detector.weights, detector.frozen_blocks, detector.norm) == ("none", 0, "batch")
+    assert json.loads(run.backbone_start_file.read_text())["weights"] is None
+
+
+def test_the_run_notes_its_backbones_weights_and_goes_on_without_looking_again(
+    world: Path, tmp_path: Path
+):
+    first = tmp_path / "first.pth"
+    torch.save(build_backbone("resnet18").state_dict(), first)
+    run = RunFolder(tmp_path / "run")
+    words = begin(world, run.path, f"detector.weights={first}", "detector.frozen_blocks=1")
+    run_killed(*words, after="rncdl.training.saving.save_checkpoint")
+    noted = json.loads(run.backbone_start_file.read_text())
+    assert noted["weights"] == str(first)
+    assert len(noted["sha256"]) == 64
+    stem = torch.load(first)["conv1.weight"]
+    first.unlink()
+    assert "Backbone" not in run_rncdl("train", "--run", run.path, "--resume")
+    assert torch.equal(weights(run.path)["backbone.conv1.weight"], stem)
+
+
+def test_a_vit_is_trained_and_finds_things(world: Path, tmp_path: Path):
+    """With weights of timm's layout, the first of its blocks frozen."""
+    first = timm.create_model("test_vit")
+    torch.save(first.state_dict(), tmp_path / "vit.pth")
+    run = tmp_path / "run"
+    wishes = ["detector.backbone=timm:test_vit", f"detector.weights={tmp_path / 'vit.pth'}"]
+    run_rncdl(*begin(world, run, *wishes, "detector.frozen_blocks=2", "train.steps=2"))
+    kept = weights(run)["backbone.network.blocks.0.attn.qkv.weight"]
+    assert torch.equal(kept, first.state_dict()["blocks.0.attn.qkv.weight"])
+    moved = weights(run)["backbone.network.blocks.1.attn.qkv.weight"]
+    assert not torch.equal(moved, first.state_dict()["blocks.1.attn.qkv.weight"])
+    images = sorted((world / "images").glob("**/*.*"))[:3]
+    run_rncdl("predict", *images, "--run", run, "--out", tmp_path / "found")
+    found = json.loads((tmp_path / "found" / "predictions.json").read_text())
+    assert len({one["image_id"] for one in found}) == len(images)
 
 
 def first_samples(world: Path, strength: str) -> list[Sample]:

@@ -1,6 +1,7 @@
 """Crops: regions as small pictures of their own, and a network that classifies them."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import Generator, Tensor, nn
@@ -102,7 +103,7 @@ class CropEncoder(nn.Module):
             norm=settings.norm,
             frozen_blocks=settings.frozen_blocks,
         )
-        if settings.weights is not None:
+        if isinstance(settings.weights, Path):
             load_backbone_weights(self.backbone, settings.weights)
         self.backbone.to(memory_format=torch.channels_last)
         self.width = self.backbone.channels[-1]

@@ -33,6 +33,7 @@ SETTINGS = [
     "data.eval_short_side_px=64",
     "data.workers=0",
     "detector.backbone=resnet10",
+    "detector.weights=none",
     "detector.fpn_channels=8",
     "detector.anchor_sizes_px=[8,16,32,64,96]",
     f"detector.box_head_width={NUM_FEATURES}",
