@@ -1,0 +1,1 @@
+"""What people decided about clusters, and the page on which they do."""
