@@ -275,6 +275,10 @@ class DiscoveryFolder:
         """What people decided about a head's clusters."""
         return self.path / f"decisions_head{head}.sqlite"
 
+    def membership_dir(self, head: int) -> Path:
+        """Which cluster of a head each region of the bank belongs to; made again where missing."""
+        return self.path / f"membership_head{head}"
+
     @property
     def exists(self) -> bool:
         """True once this discovery has begun."""
