@@ -58,8 +58,8 @@ class Board:
         for cluster, state in changed.clusters.items():
             self._states[cluster] = state
             self._touch(cluster)
-        for key, cluster in changed.regions.items():
-            self._put(key, cluster)
+        for key, place in changed.regions.items():
+            self._put(key, place)
 
     def state(self, cluster: int) -> ClusterState:
         """What people have made of a cluster."""

@@ -67,7 +67,12 @@ def test_it_is_made_once_and_again_for_other_heads_or_when_damaged(
 ):
     made = []
     make = module._make
-    monkeypatch.setattr(module, "_make", lambda *a, **k: (made.append(1), make(*a, **k)))
+
+    def counted(*arguments, **named):
+        made.append(1)
+        make(*arguments, **named)
+
+    monkeypatch.setattr(module, "_make", counted)
     folder = tmp_path / "kept"
     first = opened(folder, bank, heads)
     assert opened(folder, bank, heads).facts == first.facts
