@@ -1,5 +1,5 @@
 import { el, strip } from "./elements.js";
-import { ask, classOf, decide, knownCard, say, state } from "./state.js";
+import { ask, classOf, decide, knownCard, names, say, state } from "./state.js";
 
 function open(...children) {
   const dialog = document.getElementById("dialog");
@@ -38,15 +38,12 @@ export function confirmMerge(source, into) {
 
 // Name a cluster; a name that is taken offers the merge. Resolves to whether anything was decided.
 export async function giveName(card, text) {
-  if (!text.trim()) return false;
-  try {
-    return await decide("name", { cluster: card.id, name: text });
-  } catch (error) {
-    const into = knownCard(error.taken) || classOf(error.taken)[0];
-    if (into) return confirmMerge(card, into);
-    say(error.message);
-    return false;
-  }
+  const wanted = text.trim().replace(/\s+/g, " ").toLowerCase();
+  if (!wanted) return false;
+  const taken = names().find((name) => name.toLowerCase() === wanted && name !== card.name);
+  const into = taken && (knownCard(taken) || classOf(taken)[0]);
+  if (into && into.id !== card.id) return confirmMerge(card, into);
+  return decide("name", { cluster: card.id, name: text });
 }
 
 export async function showPhotograph([image, region]) {

@@ -18,7 +18,20 @@ function drawHead() {
   document.getElementById("names").replaceChildren(...names().map((value) => el("option", { value })));
 }
 
+// What somebody is typing stays when the page is drawn anew.
+function rememberTyping() {
+  const { ariaLabel, name, value } = document.activeElement;
+  return () => {
+    if (!ariaLabel && !name) return;
+    const same = [...main.querySelectorAll("input")].find((input) => input.name === name && input.ariaLabel === ariaLabel);
+    if (!same) return;
+    if (same.type !== "checkbox") same.value = value;
+    same.focus();
+  };
+}
+
 async function draw() {
+  const restoreTyping = rememberTyping();
   drawHead();
   const [, view, id] = location.hash.split("/");
   for (const link of document.querySelectorAll("nav a")) {
@@ -31,6 +44,7 @@ async function draw() {
     else if (view === "aside") aside(main);
     else if (view === "history") await history(main);
     else grid(main);
+    restoreTyping();
   } catch (error) { say(error.message); }
 }
 

@@ -9,7 +9,7 @@ export function say(text) { document.getElementById("message").textContent = tex
 export async function ask(path, options) {
   const answer = await fetch(path, options);
   const found = await answer.json().catch(() => ({ error: `The server answered ${answer.status}.` }));
-  if (!answer.ok) throw Object.assign(new Error(found.error), { status: answer.status, taken: found.taken });
+  if (!answer.ok) throw Object.assign(new Error(found.error), { status: answer.status });
   return found;
 }
 
@@ -47,7 +47,6 @@ export async function decide(kind, decision = {}) {
     onNews();
     return true;
   } catch (error) {
-    if (error.taken) throw error;
     if (error.status === 409) await poll();
     say(error.message);
     return false;

@@ -1,6 +1,6 @@
 import { confirmMerge, giveName, showPhotograph } from "./dialogs.js";
 import { count, el, key, strip, thumbnail } from "./elements.js";
-import { ask, classOf, clusters, decide, say, state } from "./state.js";
+import { ask, classOf, clusters, decide, state } from "./state.js";
 
 const PAGE = 48;
 const MEMBERS = 200;
@@ -121,12 +121,10 @@ export function oneByOne(main) {
     n: () => main.querySelector("input[name=name]").focus(),
   };
   const button = (letter, words) => el("button", { type: "button", "data-key": letter, onclick: actions[letter] }, words, " ", key(letter));
-  const typed = main.contains(document.activeElement) && document.activeElement.name === "name" ? document.activeElement.value : null;
   main.replaceChildren(el("article", { class: "large", id: "one", "data-cluster": card.id },
     heading(card, "h2"), facts(card), strip(card),
     el("div", { class: "actions" }, nameForm(card, next), button("n", "Type a name"), button("i", "Ignore"), button("s", "Skip"), button("b", "Back"), el("span", { class: "soft" }, `${waiting.length} to go`)),
     sameCandidates(card, next)));
-  if (typed !== null && document.querySelector("#one")) main.querySelector("input[name=name]").value = typed;
 }
 
 export function queueKey(letter) {
@@ -135,10 +133,14 @@ export function queueKey(letter) {
   else main.querySelector(`[data-key="${CSS.escape(letter)}"]`)?.click();
 }
 
+// What is ticked stays so when somebody else's decision draws the page anew.
+const selection = { place: null, chosen: new Map() };
+
 export async function place(main, id) {
   const card = state.cards.get(id);
   if (!card) { main.replaceChildren(el("h2", {}, "There is no such cluster.")); return; }
-  const chosen = new Map();
+  if (selection.place !== id) Object.assign(selection, { place: id, chosen: new Map() });
+  const { chosen } = selection;
   const bar = el("div", { class: "actions", id: "selection" });
   const sure = el("div", { class: "members", id: "sure" });
   const doubtful = el("div", { class: "members", id: "doubtful" });
@@ -146,7 +148,12 @@ export async function place(main, id) {
   const more = el("button", { type: "button", hidden: true }, "Show more");
   const keys = () => [...chosen.values()];
   const move = async (kind, decision) => {
-    try { await decide(kind, { regions: keys(), ...decision }); } catch (error) { say(error.message); }
+    const before = [...chosen];
+    const regions = keys();
+    chosen.clear();
+    if (await decide(kind, { regions, ...decision })) return;
+    for (const [words, one] of before) chosen.set(words, one);
+    drawBar();
   };
   const drawBar = () => {
     const input = el("input", { name: "target", list: "names", autocomplete: "off", maxlength: 100, placeholder: "name of a class, old or new", "aria-label": "Move the selection to" });
@@ -160,7 +167,7 @@ export async function place(main, id) {
     const words = `region ${one.key.join("/")}, ${Math.round(100 * one.confidence)} %`;
     return el("div", { class: "member" },
       el("button", { type: "button", "aria-label": `Photograph of ${words}`, onclick: () => showPhotograph(one.key) }, thumbnail(one.key, words)),
-      el("label", {}, el("input", { type: "checkbox", "aria-label": `Select ${words}`, onchange: (event) => {
+      el("label", {}, el("input", { type: "checkbox", checked: chosen.has(words), "aria-label": `Select ${words}`, onchange: (event) => {
         if (event.target.checked) chosen.set(words, one.key); else chosen.delete(words);
         drawBar();
       } })),
