@@ -23,7 +23,7 @@ class CocoWriter(Writer):
     """annotations.json, results.json and images/. Category ids count from 1."""
 
     shapes = (Shape.MASK, Shape.POLYGON, Shape.BOX)
-    placings = (Placing.LINK, Placing.COPY, Placing.LEAVE)
+    placings: ClassVar[tuple[Placing, ...]] = (Placing.LINK, Placing.COPY, Placing.LEAVE)
     written: ClassVar[tuple[str, ...]] = ("annotations.json", "results.json", "images")
     how_to_open: ClassVar[str] = "{out}/annotations.json with the images in {out}/images"
     dataset_file: ClassVar[str] = "annotations.json"

@@ -86,10 +86,10 @@ class CvatWriter(Writer):
     def _place(self, one: FoundObject, image: FoundImage) -> tuple[str, str]:
         """The element's name, and the attributes that tell where the object is."""
         if self.plan.shape is Shape.MASK and one.rle is not None:
-            (left, top, width, height), counts = row_major_counts(one.rle)
+            (x, y, width, height), counts = row_major_counts(one.rle)
             if counts:
                 return "mask", (
-                    f'rle="{", ".join(map(str, counts))}" left="{left}" top="{top}" '
+                    f'rle="{", ".join(map(str, counts))}" left="{x}" top="{y}" '
                     f'width="{width}" height="{height}"'
                 )
         if self.plan.shape is Shape.POLYGON:

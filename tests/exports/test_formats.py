@@ -76,6 +76,7 @@ def assert_boxes(found: sv.DetectionDataset) -> None:
     for _, _, objects in found:
         seen += len(objects)
         if len(objects):
+            assert objects.class_id is not None
             order = np.argsort(objects.xyxy[:, 0])
             boxes = np.array(BOXES)
             boxes[:, 2:] += boxes[:, :2]
@@ -99,8 +100,8 @@ def test_yolo_is_what_supervision_reads(predictions: PredictionFolder, tmp_path:
     from rncdl.exports.records import Shape
 
     out = run_export(predictions, tmp_path / "out", "yolo", val_share=0.0, shape=Shape(shape))
-    folder = [str(out / kind / "train") for kind in ("images", "labels")]
-    found = sv.DetectionDataset.from_yolo(*folder, str(out / "data.yaml"))
+    images, labels = (str(out / kind / "train") for kind in ("images", "labels"))
+    found = sv.DetectionDataset.from_yolo(images, labels, str(out / "data.yaml"))
     if shape == "box":
         assert_boxes(found)
     else:
