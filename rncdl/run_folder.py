@@ -15,6 +15,8 @@ from rncdl.config import Settings, dump_settings, load_settings
 from rncdl.data.datasets import BadImage
 from rncdl.errors import UserError
 from rncdl.files import write_atomically
+from rncdl.naming.decisions import Decisions
+from rncdl.naming.store import read_decisions
 
 AS_TRAINED = "trained"
 """Where a discovery could be named, this names the detector as it was trained, without one."""
@@ -274,6 +276,10 @@ class DiscoveryFolder:
     def decisions_file(self, head: int) -> Path:
         """What people decided about a head's clusters."""
         return self.path / f"decisions_head{head}.sqlite"
+
+    def decisions(self, head: int) -> Decisions:
+        """What people have decided about a head's clusters so far."""
+        return read_decisions(self.decisions_file(head))
 
     @property
     def exists(self) -> bool:

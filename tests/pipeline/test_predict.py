@@ -20,7 +20,7 @@ from rncdl.config import resolve_settings
 from rncdl.data.given_images import GivenImage
 from rncdl.models import build_heads, load_detector
 from rncdl.prediction import images as passes
-from rncdl.prediction.predictor import Predictor
+from rncdl.prediction.predictor import HeadChoice, Predictor
 from rncdl.regions import Regions
 from rncdl.run_folder import RunFolder
 from rncdl.stages import predict as stage
@@ -54,8 +54,10 @@ def predictor(discovered: Path) -> Predictor:
 
 
 def predict(words: list[Any], run: Path, out: Path, **options: Any) -> int:
-    asked = {"discovery": "main", "head": 0, "min_score": None, "draw": False, "overwrite": False}
-    return stage.predict([str(word) for word in words], run, out=out, **{**asked, **options})
+    chosen = {key: options.pop(key) for key in ("discovery", "head", "raw") if key in options}
+    choice = HeadChoice(**{"discovery": "main", **chosen})
+    asked = {"min_score": None, "draw": False, "overwrite": False, **options}
+    return stage.predict([str(word) for word in words], run, out=out, choice=choice, **asked)
 
 
 def read(out: Path) -> list[dict[str, Any]]:
@@ -291,10 +293,12 @@ def test_each_novel_head_can_be_chosen(discovered: Path, photos: Path, tmp_path:
     folder.discovery("two").save_heads(heads.state_dict())
     newest = rncdl.load(run)
     assert newest.discovery == "two"
-    assert (newest.num_clusters, rncdl.load(run, head=1).num_clusters) == (5, 9)
+    assert (newest.num_novel, rncdl.load(run, head=1).num_novel) == (5, 9)
     predict([photos / "1.png"], run, tmp_path / "out", discovery="two", head=1)
     listed = json.loads((tmp_path / "out" / "images.json").read_text())
-    assert listed["categories"][-1] == {"id": 12, "name": "novel_0008", "cluster": 8}
+    assert listed["categories"][-1] == {
+        "id": 12, "name": "novel_0008", "cluster": 8, "clusters": [8]
+    }  # fmt: skip
     with pytest.raises(rncdl.UserError, match="head 2 was asked for, but discovery 'two' has 2"):
         rncdl.load(run, head=2)
     with pytest.raises(rncdl.UserError, match="no discovery here"):

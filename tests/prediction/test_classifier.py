@@ -56,7 +56,7 @@ def test_the_detector_as_trained_leaves_the_background_its_share(detector):
     found = probabilities(classifier)
     torch.testing.assert_close(found, detector.known_head(FEATURES).softmax(1)[:, :K])
     assert found.sum(1).min() < 0.5
-    assert classifier.num_clusters == 0
+    assert classifier.num_novel == 0
 
 
 def test_by_default_the_discovered_heads_classify_everything(detector, heads):
