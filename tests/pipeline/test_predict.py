@@ -333,7 +333,7 @@ def test_decisions_count_at_once_unless_clusters_are_wanted_as_they_are(
     entries = read(tmp_path / "named")
     assert {(e["name"], e["cluster"], *e["clusters"]) for e in entries} >= {("cup", 1, 1, 5)}
     assert {e["name"] for e in entries}.isdisjoint({"novel_0000", "novel_0001", "novel_0002"})
-    with pytest.raises(rncdl.UserError, match="decisions: '.*', now None"):
+    with pytest.raises(rncdl.UserError, match=r"decisions: '.*', now None"):
         predict(everything, run, tmp_path / "named", min_score=0.0, raw=True)
     predict(everything, run, tmp_path / "raw", min_score=0.0, raw=True)
     assert {e["name"] for e in read(tmp_path / "raw")} == set(before.names)
