@@ -259,8 +259,8 @@ def join_processes(device_name: str) -> Iterator[Processes]:
     yield Processes(rank=dist.get_rank(), count=count, device=device)
     # Not after an error: NCCL would wait for the others, who may never come here.
     dist.destroy_process_group()
-    # DDP's modules hold gloo's threads in reference cycles. Threads that are still there when Python
-    # ends abort the process after all its work is done (13 of 50 processes; with this line 0 of 50).
+    # DDP's modules hold gloo's threads in reference cycles. Threads that are still there when
+    # Python ends abort a process whose work is done (13 of 50; with this line 0 of 50).
     gc.collect()
 
 

@@ -142,7 +142,7 @@ def wrap_in_a_cycle(processes: Processes) -> weakref.ref[torch.nn.Module]:
     """A module that averages gradients and can be reached from itself."""
     wrapped = processes.wrap(torch.nn.Linear(2, 1))
     wrapped(torch.ones(1, 2)).sum().backward()
-    wrapped.itself = [wrapped]
+    wrapped.__dict__["itself"] = wrapped
     return weakref.ref(wrapped)
 
 
