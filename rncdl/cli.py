@@ -620,15 +620,18 @@ def export(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Start anew where --out holds an export.")
     ] = False,
+    raw: RawOption = False,
 ) -> None:
     """Write detections in the format of another tool.
 
-    Interrupted, the same command goes on where it stopped. An image that has vanished is reported,
+    Clusters are named, merged and ignored as people have decided (rncdl name). Interrupted, the
+    same command goes on where it stopped. An image that cannot be read or has vanished is reported,
     noted in skipped_images.jsonl and passed over; the exit code is then 3.
     """
     from rncdl.exports.formats import writer_for
     from rncdl.exports.records import ExportRequest, Only, Placing, Shape
     from rncdl.prediction.folder import PredictionFolder
+    from rncdl.prediction.predictor import HeadChoice
     from rncdl.stages import export as stage
 
     if (predictions is None) == (run is None or not images):
@@ -652,7 +655,11 @@ def export(
     else:
         assert run is not None
         made = stage.predict_for_export(
-            images or [], run, out, discovery=discovery, head=head, overwrite=overwrite
+            images or [],
+            run,
+            out,
+            choice=HeadChoice(discovery, head, raw),
+            overwrite=overwrite,
         )
     raise typer.Exit(3 if stage.export(request, made, overwrite=overwrite) else 0)
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,15 @@ class _Category(msgspec.Struct):
     id: int
     name: str
     cluster: int | None = None
+    """None for a known class"""
+    clusters: tuple[int, ...] | None = None
+    """all of them; missing in files of earlier versions"""
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        if self.clusters is None:
+            return () if self.cluster is None else (self.cluster,)
+        return self.clusters
 
 
 class _Listing(msgspec.Struct):
@@ -108,12 +117,11 @@ class Predictions:
 
     def classes(self, only: Only) -> tuple[ExportClass, ...]:
         """The chosen classes in the order of their outputs; those of one name are one."""
-        clusters_of: dict[str, list[int]] = {}
-        for category in self._chosen(only):
-            clusters = clusters_of.setdefault(category.name, [])
-            if category.cluster is not None:
-                clusters.append(category.cluster)
-        return tuple(ExportClass(name, tuple(found)) for name, found in clusters_of.items())
+        of_name: dict[str, ExportClass] = {}
+        for one in self._chosen(only):
+            before = of_name.get(one.name, ExportClass(one.name, one.cluster is not None))
+            of_name[one.name] = replace(before, clusters=before.clusters + one.members)
+        return tuple(of_name.values())
 
     def images(self, *, only: Only, min_score: float, start: int = 0) -> Iterator[FoundImage]:
         """Each image from `start` on with its detections of the chosen classes above the score."""

@@ -35,13 +35,10 @@ class ExportClass:
     """One class of an export; several clusters of the same name are one class."""
 
     name: str
+    is_novel: bool
+    """whether it was discovered"""
     clusters: tuple[int, ...] = ()
-    """the clusters' numbers; none for a known class"""
-
-    @property
-    def is_novel(self) -> bool:
-        """Whether it was discovered."""
-        return bool(self.clusters)
+    """the clusters that it is made of; a known class has those that people gave it"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +50,7 @@ class FoundObject:
     class_index: int
     """position among the export's classes, counted from 0"""
     cluster: int | None
-    """the cluster's number; None for a known class"""
+    """the first of its class's clusters; None for a known class"""
     score: float
     box_xyxy: tuple[float, float, float, float]
     """pixels, within the image"""

@@ -16,6 +16,7 @@ from rncdl.exports.records import ExportRequest, FoundImage, Placing, Plan
 from rncdl.exports.writer import Writer
 from rncdl.gallery.drawings import choose_shown
 from rncdl.prediction.folder import BatchLog, PredictionFolder
+from rncdl.prediction.predictor import HeadChoice
 from rncdl.stages.predict import predict, split_words
 from rncdl.training.interruption import Interrupted, stop_request
 from rncdl.training.progress import ProgressLine, say, warn
@@ -26,8 +27,7 @@ def predict_for_export(
     run: Path,
     out: Path,
     *,
-    discovery: str | None,
-    head: int,
+    choice: HeadChoice,
     overwrite: bool,
 ) -> PredictionFolder:
     """The detections that an export is made from, kept in its folder. Images in `out` are none."""
@@ -39,8 +39,7 @@ def predict_for_export(
         [*map(str, files), *settings],
         run,
         out=folder.predictions.path,
-        discovery=discovery,
-        head=head,
+        choice=choice,
         min_score=None,
         draw=False,
         overwrite=overwrite,
@@ -49,7 +48,7 @@ def predict_for_export(
 
 
 def export(request: ExportRequest, predictions_dir: PredictionFolder, *, overwrite: bool) -> int:
-    """Write the export; returns how many images were missing. Interrupted, it goes on later."""
+    """Write the export; returns how many images are not in it. Interrupted, it goes on later."""
     kind = writer_for(request)
     folder = ExportFolder(request.out)
     folder.require_own()
@@ -79,7 +78,7 @@ def export(request: ExportRequest, predictions_dir: PredictionFolder, *, overwri
         writer = kind(plan)
         _add_images(request, predictions, writer, folder)
         writer.finish(folder.lines)
-        folder.finish(folder.skipped())
+        folder.finish([*predictions_dir.skipped_images(), *folder.skipped()])
     say(f"Exported: {kind.how_to_open.format(out=request.out)}")
     if folder.num_skipped():
         warn(f"{folder.num_skipped()} images were not exported: {folder.skipped_images_file}")

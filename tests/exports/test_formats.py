@@ -11,7 +11,7 @@ from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 
 from rncdl.data.brush_masks import pack_mask, unpack_mask
-from rncdl.data.masks import encode_rle, rle_to_json
+from rncdl.data.masks import encode_rle
 from rncdl.data.run_lengths import from_row_major_counts, row_major_counts
 from rncdl.errors import UserError
 from rncdl.exports.names import flat_names
@@ -19,55 +19,7 @@ from rncdl.exports.outlines import outlines
 from rncdl.exports.records import ExportRequest
 from rncdl.prediction.folder import PredictionFolder
 from rncdl.stages.export import export
-from tests.data.made_up import write_image
-
-BOXES = [[4.0, 6.0, 20.0, 10.0], [30.0, 20.0, 12.0, 16.0]]
-NAMES = ("a/1 ü.png", "b/1 ü.png", "none.png")
-
-
-def mask_of(box: list[float]) -> np.ndarray:
-    x, y, w, h = map(int, box)
-    mask = np.zeros((48, 64), dtype=bool)
-    mask[y : y + h, x : x + w] = True
-    return mask
-
-
-@pytest.fixture
-def predictions(tmp_path: Path) -> PredictionFolder:
-    """Two images of one name with a known and a novel object each, and one without any."""
-    folder = PredictionFolder(tmp_path / "found")
-    files = [write_image(tmp_path / "photos" / name) for name in NAMES]
-    images = [
-        {"id": i, "file_name": str(file), "width": 64, "height": 48}
-        for i, file in enumerate(files, 1)
-    ]
-    categories = [
-        {"id": 1, "name": "cat", "cluster": None},
-        {"id": 2, "name": "novel_0000", "cluster": 0},
-    ]
-    folder.path.mkdir()
-    folder.images_file.write_text(json.dumps({"images": images, "categories": categories}))
-    folder.origin_file.write_text("{}")
-    entries = [
-        {
-            "image_id": image_id,
-            "category_id": row + 1,
-            "score": 0.9 - row / 2,
-            "bbox": box,
-            "segmentation": rle_to_json(encode_rle(mask_of(box))),
-        }
-        for image_id in (1, 2)
-        for row, box in enumerate(BOXES)
-    ]
-    lines = ",\n".join(json.dumps(entry) for entry in entries)
-    folder.predictions_file.write_text(f"[\n{lines}\n]\n")
-    return folder
-
-
-def run_export(predictions: PredictionFolder, out: Path, name: str, **changes: Any) -> Path:
-    request = ExportRequest(format=name, out=out, **{"min_score": 0.1, **changes})
-    assert export(request, predictions, overwrite=False) == 0
-    return out
+from tests.exports.made_up import BOXES, NAMES, run_export
 
 
 def assert_boxes(found: sv.DetectionDataset) -> None:
