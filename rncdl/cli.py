@@ -255,10 +255,10 @@ def shapes(
     ] = None,
 ) -> None:
     """Draw a world of textured shapes: a dataset made by code, with exact boxes and masks."""
+    from rncdl.data.shapes import World
     from rncdl.stages.prepare import prepare_shapes
 
-    prepare_shapes(
-        out,
+    world = World(
         num_classes=classes,
         num_known=known,
         image_px=size,
@@ -270,6 +270,7 @@ def shapes(
         num_styles=styles,
         photographs=photographs,
     )
+    prepare_shapes(out, world)
 
 
 @prepare_app.command("coco-half-lvis")

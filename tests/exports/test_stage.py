@@ -86,9 +86,12 @@ def test_going_on_does_not_write_again_what_is_done(
             run_export(predictions, tmp_path / "out", "coco")
     written: list[int] = []
     add = WRITERS["coco"].add
-    monkeypatch.setattr(
-        WRITERS["coco"], "add", lambda self, image: (written.append(image.id), add(self, image))[1]
-    )
+
+    def add_and_tell(writer: Writer, image: Any) -> Any:
+        written.append(image.id)
+        return add(writer, image)
+
+    monkeypatch.setattr(WRITERS["coco"], "add", add_and_tell)
     run_export(predictions, tmp_path / "out", "coco")
     assert written == [3]
 

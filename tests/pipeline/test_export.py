@@ -102,7 +102,7 @@ def test_other_images_are_refused_and_overwrite_exports_them(
     words = ("--run", discovered, "--out", tmp_path / "out", *ALL)
     run_rncdl("export", "coco", photos / "a", *words)
     before = files_below(tmp_path / "out")
-    said = run_rncdl("export", "coco", photos / "b", *words, code=1)
+    said = run_rncdl("export", "coco", photos / "b", *words, code=2)
     assert "images: '1 readable" in said
     assert files_below(tmp_path / "out") == before
     run_rncdl("export", "coco", photos / "b", *words, "--overwrite")
@@ -123,9 +123,7 @@ def test_peoples_decisions_reach_the_export(discovered: Path, photos: Path, tmp_
     words = (photos, "predict.max_detections=1000", "--run", run, *ALL)
     run_rncdl("export", "coco", *words, "--out", tmp_path / "named")
     content = read(tmp_path / "named")
-    kinds = [
-        (one["name"], one["supercategory"], one["clusters"]) for one in content["categories"]
-    ]
+    kinds = [(one["name"], one["supercategory"], one["clusters"]) for one in content["categories"]]
     assert kinds == [
         (known[0], "known", [2]),
         *((name, "known", []) for name in known[1:]),
