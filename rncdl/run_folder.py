@@ -15,6 +15,8 @@ from rncdl.config import Settings, dump_settings, load_settings
 from rncdl.data.datasets import BadImage
 from rncdl.errors import UserError
 from rncdl.files import write_atomically
+from rncdl.naming.decisions import Decisions
+from rncdl.naming.store import read_decisions
 
 AS_TRAINED = "trained"
 """Where a discovery could be named, this names the detector as it was trained, without one."""
@@ -278,6 +280,10 @@ class DiscoveryFolder:
     def membership_dir(self, head: int) -> Path:
         """Which cluster of a head each region of the bank belongs to; made again where missing."""
         return self.path / f"membership_head{head}"
+
+    def decisions(self, head: int) -> Decisions:
+        """What people have decided about a head's clusters so far."""
+        return read_decisions(self.decisions_file(head))
 
     @property
     def exists(self) -> bool:
