@@ -26,6 +26,7 @@ from rncdl.naming.store import DecisionStore
 
 TOKEN = "the-token"
 KNOWN = ("car", "dog", "tree")
+ORIGIN = {"heads": "h", "bank": "b", "regions": "r"}
 
 
 @dataclass(frozen=True)
@@ -78,14 +79,14 @@ class Site:
 @contextmanager
 def serve(folder: Path, bank: Bank, heads: DiscoveryHeads) -> Iterator[Site]:
     """The page of the bank's regions, decisions in `folder`."""
+    images = draw_images(folder / "images", len(bank.counts()))
     membership = open_membership(
-        folder / "membership", bank, heads, head=0, known=None, origin={"made": "for tests"}
+        folder / "membership", bank, heads, images=images, head=0, known=None, origin=ORIGIN
     )
     store = DecisionStore(
         folder / "decisions.sqlite", num_clusters=membership.num_clusters, heads="h"
     )
     board = Board(membership, store, KNOWN)
-    images = draw_images(folder / "images", len(bank.counts()))
     app = build_app(Served(board, Pictures(bank, images), "A made-up discovery"), token=TOKEN)
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))

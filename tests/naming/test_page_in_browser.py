@@ -177,7 +177,7 @@ def test_ignored_clusters_have_their_list_and_all_is_undone_after_a_reload(
 
 def test_the_page_learns_what_others_decide_and_keeps_what_is_typed(opened: Watched, site: Site):
     opened.page.fill("#novel_0001 input[name=name]", "half a wo")
-    assert site.decide("name", cluster=4, name="kettle")[0] == 200
+    assert site.decide("name", clusters=[4], name="kettle")[0] == 200
     wait_for_text(opened, "#novel_0004 h3", "kettle")
     assert opened.page.input_value("#novel_0001 input[name=name]") == "half a wo"
     opened.page.keyboard.type("rd")
