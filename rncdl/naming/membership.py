@@ -27,12 +27,13 @@ _FORMAT = 2
 _NUM_NEAREST = 8
 """More than are shown at a time: those that people ignore or merge make room."""
 _IMAGES_FILE, _MEMBERS_FILE, _CLUSTERS_FILE = "images.json", "members.npy", "clusters.json"
-_MEMBER = np.dtype(
+MEMBER = np.dtype(
     [
         *(("output", "i4"), ("image", "i4"), ("region", "i4")),
         *(("confidence", "f4"), ("margin", "f4"), ("box_xyxy", "f4", (4,))),
     ]
 )
+"""A region: the output that took it, its place in the bank, how certain, and where it is."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ def read_membership(folder: Path) -> Membership | None:
     try:
         described = json.loads((folder / _CLUSTERS_FILE).read_text("utf-8"))
         members = np.load(folder / _MEMBERS_FILE, mmap_mode="r", allow_pickle=False)
-        if members.dtype != _MEMBER or len(members) != described["num_regions"]:
+        if members.dtype != MEMBER or len(members) != described["num_regions"]:
             return None
         if described["origin"]["format"] != _FORMAT:
             return None
@@ -179,7 +180,7 @@ def _sort_regions(
     """One pass over the bank: its regions by output and certainty, and what they add up to."""
     heads = heads.eval()
     totals = ClusterTotals(heads.num_known, heads.novel[head].prototypes.detach().cpu())
-    blocks = [np.zeros(0, _MEMBER)]
+    blocks = [np.zeros(0, MEMBER)]
     counts = bank.counts().clip(min=0)
     with ProgressLine("sort regions into clusters", int(counts.sum()), unit="regions") as progress:
         for block in look_at_regions(bank, heads, head=head, known=known):
@@ -204,7 +205,7 @@ def _write(
 
 
 def _members(block: Block, bank: Bank, counts: np.ndarray) -> np.ndarray:
-    found = np.zeros(len(block.regions), _MEMBER)
+    found = np.zeros(len(block.regions), MEMBER)
     found["output"] = block.outputs.numpy()
     found["image"] = block.image_index
     found["region"] = block.regions

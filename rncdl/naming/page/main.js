@@ -53,6 +53,7 @@ async function draw() {
   }
   try {
     await (VIEWS[view] || grid)(main, Number(id));
+    main.dataset.shown = location.hash;
     restoreFocus();
   } catch (error) { say(error.message); }
 }

@@ -10,6 +10,8 @@ const LABELLED = 60;
 const PICTURED = 150; // more clusters than this are dots without a picture
 const chosen = new Set();
 let current = null; // the dot that the keyboard is at
+let redraw = () => {}; // of what is on the page now, as a decision draws it anew
+let leaving = new AbortController();
 
 const placed = () => clusters().filter((card) => card.position).sort((a, b) => b.size - a.size);
 const at = (card) => [EDGE + card.position[0] * (WIDTH - 2 * EDGE), HEIGHT - EDGE - card.position[1] * (HEIGHT - 2 * EDGE)];
@@ -50,7 +52,7 @@ function neighbour(card, [dx, dy]) {
 
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
-function panel(redraw) {
+function panel() {
   const cards = [...chosen].map((id) => state.cards.get(id)).filter((card) => card?.size);
   const ids = cards.map((card) => card.id);
   const clear = () => { chosen.clear(); redraw(); };
@@ -67,7 +69,7 @@ function panel(redraw) {
 }
 
 // Dragging draws a frame; what lies in it is selected, with what was selected before.
-function drawFrame(map, redraw) {
+function drawFrame(map) {
   const frame = svg("rect", { class: "frame", hidden: true });
   let start = null;
   const point = (event) => {
@@ -99,8 +101,6 @@ function drawFrame(map, redraw) {
   return frame;
 }
 
-let leaving = new AbortController();
-
 export function map(main) {
   leaving.abort();
   leaving = new AbortController();
@@ -110,12 +110,12 @@ export function map(main) {
   if (!dots.has(current)) current = cards[0]?.id;
   const side = el("section", { id: "selected", "aria-label": "Selected clusters" });
   const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "map", role: "group", "aria-label": "Map of clusters: arrows go to the next, Space selects, Enter opens" }, drawn.map(({ circle, picture }) => [circle, picture]), drawn.slice(0, LABELLED).map(({ label }) => label));
-  const redraw = () => {
+  redraw = () => {
     for (const [id, one] of dots) {
       one.setAttribute("aria-checked", String(chosen.has(id)));
       one.setAttribute("tabindex", id === current ? 0 : -1);
     }
-    side.replaceChildren(...panel(redraw));
+    side.replaceChildren(...panel());
   };
   const toggle = (id) => { if (!chosen.delete(id)) chosen.add(id); redraw(); };
   const idOf = (event) => (event.target.dataset.cluster === undefined ? null : Number(event.target.dataset.cluster));
@@ -129,7 +129,7 @@ export function map(main) {
     else return;
     event.preventDefault();
   });
-  drawing.append(drawFrame(drawing, redraw));
+  drawing.append(drawFrame(drawing));
   main.replaceChildren(el("div", { class: "mapped" }, drawing,
     el("p", { class: "legend soft" }, ["unnamed", "named", "known", "ignored"].map((kind) => [el("span", {}, el("i", { class: kind }), ` ${kind === "known" ? "a known class" : kind}`), " "]),
       "The larger, the more regions. Near each other: similar prototypes (their two principal components).")), side);

@@ -7,6 +7,7 @@ import { ask, clusterLabelled, decide, state } from "./state.js";
 const MEMBERS = 200;
 // What is ticked, and how much is shown, stays so when a decision draws the page anew.
 const selection = { place: null, chosen: new Map(), wanted: MEMBERS };
+let redraw = () => {}; // of what is on the page now
 
 async function loadMembers(id, wanted) {
   const found = { members: [], total: Infinity };
@@ -18,7 +19,7 @@ async function loadMembers(id, wanted) {
   return found;
 }
 
-async function move(kind, decision, redraw) {
+async function move(kind, decision) {
   const before = [...selection.chosen];
   selection.chosen.clear();
   if (await decide(kind, { regions: before.map(([, key]) => key), ...decision })) return;
@@ -26,23 +27,23 @@ async function move(kind, decision, redraw) {
   redraw();
 }
 
-function moveToNamed(text, redraw) {
+function moveToNamed(text) {
   const cluster = clusterLabelled(text);
-  return cluster ? move("move", { into: cluster.id }, redraw) : move("move_to_name", { name: text }, redraw);
+  return cluster ? move("move", { into: cluster.id }) : move("move_to_name", { name: text });
 }
 
-function selectionBar(bar, selectAll, redraw) {
+function selectionBar(bar, selectAll) {
   const { chosen } = selection;
   const input = el("input", { name: "target", list: "names", autocomplete: "off", maxlength: 100, placeholder: "class, old or new", "aria-label": "Move the selection to" });
-  const form = el("form", { onsubmit: (event) => { event.preventDefault(); moveToNamed(input.value, redraw); } },
+  const form = el("form", { onsubmit: (event) => { event.preventDefault(); moveToNamed(input.value); } },
     input, el("button", {}, "Move"));
   bar.replaceChildren(el("strong", { role: "status" }, `${chosen.size} selected`),
     button("Select all shown", selectAll, { key: "a", id: "select-all" }),
     ...(chosen.size ? [form,
       button("Move", () => input.focus(), { key: "m", class: "only-key" }),
-      button("New cluster", () => move("move_to_new", {}, redraw), { id: "new-cluster" }),
-      button("Not an object", () => move("move", { into: -1 }, redraw), { key: "x", id: "not-object" }),
-      button("Back where found", () => move("move_back", {}, redraw), { id: "move-back" }),
+      button("New cluster", () => move("move_to_new", {}), { id: "new-cluster" }),
+      button("Not an object", () => move("move", { into: -1 }), { key: "x", id: "not-object" }),
+      button("Back where found", () => move("move_back", {}), { id: "move-back" }),
       button("Clear", () => { chosen.clear(); redraw(); }, { id: "clear" }),
     ] : [el("span", { class: "soft" }, "Tick regions to move them, with Shift up to the last one; click one for its photograph.")]));
 }
@@ -62,9 +63,9 @@ function memberGrid(found) {
   const { chosen } = selection;
   const bar = el("div", { class: "actions", id: "selection" });
   let last = 0;
-  const redraw = () => {
+  redraw = () => {
     for (const [i, one] of found.members.entries()) elements[i].querySelector("input").checked = chosen.has(wordsOf(one));
-    selectionBar(bar, () => tickRange(0, found.members.length - 1, true), redraw);
+    selectionBar(bar, () => tickRange(0, found.members.length - 1, true));
   };
   const tickRange = (from, to, isTicked) => {
     for (const one of found.members.slice(Math.min(from, to), Math.max(from, to) + 1)) {
