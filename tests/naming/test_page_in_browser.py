@@ -126,6 +126,28 @@ def test_a_name_that_is_taken_offers_the_merge_which_can_be_swapped(opened: Watc
     assert dict(read_decisions(site.board.store.path).names) == {1: "cup", 2: "cup"}
 
 
+def test_the_grid_goes_by_keyboard_alone(opened: Watched, site: Site):
+    page = opened.page
+    page.keyboard.press("/")
+    page.keyboard.type("0003")
+    page.keyboard.press("Enter")
+    assert opened.shown_clusters() == ["novel_0003"]
+    opened.press_until("Tab", "name")
+    page.keyboard.type("mug")
+    page.keyboard.press("Enter")
+    wait_for_text(opened, "#novel_0003 h3", "mug")
+    assert opened.focused() == "name"
+    opened.press_until("Shift+Tab", "ignore")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#novel_0003", state="detached")
+    assert opened.focused() == "main"
+    page.keyboard.press("Control+z")
+    page.wait_for_selector("#novel_0003")
+    page.keyboard.press("Control+Shift+Z")
+    page.wait_for_selector("#novel_0003", state="detached")
+    assert read_decisions(site.board.store.path).ignored == {3}
+
+
 def test_a_known_class_takes_a_cluster_and_keeps_its_name(opened: Watched, site: Site):
     name_card(opened, "novel_0002", "CAR")
     opened.page.wait_for_selector("dialog[open]")
@@ -424,10 +446,10 @@ def test_what_was_decided_before_is_suggested_and_accepted_by_clicks_alone(
     with open_address(browser, offered.address) as opened:
         page = opened.page
         page.wait_for_selector("#cards .card")
-        assert page.inner_text("#novel_0003 .before") == "“cup” before, 75 %"
+        assert page.inner_text("#novel_0003 .before") == "“cup” before, 75\u00a0%"
         page.click("nav >> text=From before (4)")
-        wait_for_text(opened, "#earlier-0 p", "3 of its 4 regions (75 %) were “mug” in “first”.")
-        wait_for_text(opened, "#earlier-0 p", "That is 30 % of what was “mug”.")
+        wait_for_text(opened, "#earlier-0 p", "3 of its 4 regions (75\u00a0%) were “mug” in “first”.")
+        wait_for_text(opened, "#earlier-0 p", "That is 30\u00a0% of what was “mug”.")
         assert decisions() == ({}, set())
         page.click("#earlier-3 .refuse")
         page.wait_for_selector("#earlier-3", state="detached")
