@@ -448,7 +448,7 @@ def test_what_was_decided_before_is_suggested_and_accepted_by_clicks_alone(
         page.wait_for_selector("#cards .card")
         assert page.inner_text("#novel_0003 .before") == "“cup” before, 75\u00a0%"
         page.click("nav >> text=From before (4)")
-        wait_for_text(opened, "#earlier-0 p", "3 of its 4 regions (75\u00a0%) were “mug” in “first”.")
+        wait_for_text(opened, "#earlier-0 p", "3 of its 4 regions (75\u00a0%) were “mug”")
         wait_for_text(opened, "#earlier-0 p", "That is 30\u00a0% of what was “mug”.")
         assert decisions() == ({}, set())
         page.click("#earlier-3 .refuse")
