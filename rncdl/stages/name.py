@@ -11,6 +11,7 @@ import uvicorn
 
 from rncdl.config import change
 from rncdl.data.datasets import PlainImages
+from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.filling import require_origin
 from rncdl.errors import UserError
@@ -18,7 +19,7 @@ from rncdl.inputs import load_pool
 from rncdl.models import load_detector, load_heads
 from rncdl.naming.board import Board
 from rncdl.naming.carrying import Earlier, carry_over
-from rncdl.naming.membership import open_membership, read_membership
+from rncdl.naming.membership import ChosenHead, open_membership, read_membership
 from rncdl.naming.pictures import Outliner, Pictures
 from rncdl.naming.server import Served, build_app
 from rncdl.naming.store import DecisionStore, read_decisions, read_heads
@@ -83,31 +84,40 @@ def open_served(run: RunFolder, name: str, head: int, *, names_from: Path | None
         raise UserError(
             f"{run.path}: no bank, as discovered with --online; discover without it to name."
         )
-    detector = load_detector(run, settings, run.split(), discovery=name)
-    detector = detector.to(choose_device(settings.device)).eval()
-    heads = load_heads(run, detector, name)
-    if not 0 <= head < len(heads.num_clusters):
+    if not 0 <= head < len(settings.discover.heads):
         raise UserError(
-            f"--head {head}: this discovery has heads 0 to {len(heads.num_clusters) - 1}."
+            f"--head {head}: this discovery has heads 0 to {len(settings.discover.heads) - 1}."
         )
     pool = load_pool(run, inputs, settings=settings, shown=True)
     bank = Bank(run.bank_dir)
     require_origin(bank, run, pool, settings)
-    classifier = discovery_classifier(detector, heads, known, head=head, predict=settings.predict)
+
+    def open_detector() -> Detector:
+        detector = load_detector(run, settings, run.split(), discovery=name)
+        return detector.to(choose_device(settings.device)).eval()
+
+    def open_head() -> ChosenHead:
+        detector = open_detector()
+        heads = load_heads(run, detector, name)
+        classifier = discovery_classifier(
+            detector, heads, known, head=head, predict=settings.predict
+        )
+        return ChosenHead(heads, head, classifier.known)
+
     fingerprint = digest(folder.heads_file.read_bytes())
     membership = open_membership(
         folder.membership_dir(head),
         bank,
-        heads,
         images=pool.images,
-        head=head,
-        known=classifier.known,
         origin={
             "heads": fingerprint,
+            "head": head,
+            "known": len(known),
+            "known_by": settings.predict.known,
             "bank": bank.origin,
             "regions": digest(bank.counts().tobytes()),
-            "known_by": settings.predict.known,
         },
+        open_head=open_head,
     )
     store = DecisionStore(
         folder.decisions_file(head), num_clusters=membership.num_clusters, heads=fingerprint
@@ -116,13 +126,12 @@ def open_served(run: RunFolder, name: str, head: int, *, names_from: Path | None
     if names_from is not None:
         earlier += _earlier_decisions(RunFolder(names_from))
     board = Board(membership, store, tuple(known), carry_over(membership, earlier))
-    outliner = None
-    if detector.mask_head is not None:
-        data = settings.data
-        plain = PlainImages(
-            pool.images, short_side_px=data.eval_short_side_px, long_side_px=data.long_side_px
-        )
-        outliner = Outliner(detector, plain)
+    plain = PlainImages(
+        pool.images,
+        short_side_px=settings.data.eval_short_side_px,
+        long_side_px=settings.data.long_side_px,
+    )
+    outliner = Outliner(open_detector, plain) if run.has_masks() else None
     title = f"Discovery “{name}” of {run.path.resolve().name}"
     return Served(board, Pictures(bank, pool.images, outliner), title)
 
