@@ -9,8 +9,9 @@ from pathlib import Path
 
 import uvicorn
 
-from rncdl.config import change
+from rncdl.config import Settings, change
 from rncdl.data.datasets import PlainImages
+from rncdl.data.viewed_images import Pool
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.filling import require_origin
@@ -19,13 +20,13 @@ from rncdl.inputs import load_pool
 from rncdl.models import load_detector, load_heads
 from rncdl.naming.board import Board
 from rncdl.naming.carrying import Earlier, carry_over
-from rncdl.naming.membership import ChosenHead, open_membership, read_membership
+from rncdl.naming.membership import ChosenHead, Membership, open_membership, read_membership
 from rncdl.naming.pictures import Outliner, Pictures
 from rncdl.naming.server import Served, build_app
 from rncdl.naming.store import DecisionStore, read_decisions, read_heads
 from rncdl.origins import digest
 from rncdl.prediction.classifier import discovery_classifier
-from rncdl.run_folder import RunFolder
+from rncdl.run_folder import DiscoveryFolder, RunFolder
 from rncdl.training.processes import choose_device
 from rncdl.training.progress import say, warn
 
@@ -76,7 +77,50 @@ def open_served(run: RunFolder, name: str, head: int, *, names_from: Path | None
     """The clusters of one head of a discovery, with what people have decided so far."""
     folder = run.discovery(name)
     settings = change(folder.settings(), data={"workers": 0})
-    known = run.split().known
+    pool, bank = _open_pool(run, folder, settings)
+    if not 0 <= head < len(settings.discover.heads):
+        raise UserError(
+            f"--head {head}: this discovery has heads 0 to {len(settings.discover.heads) - 1}."
+        )
+
+    def open_detector() -> Detector:
+        detector = load_detector(run, settings, run.split(), discovery=name)
+        return detector.to(choose_device(settings.device)).eval()
+
+    def open_head() -> ChosenHead:
+        detector, known = open_detector(), run.split().known
+        heads = load_heads(run, detector, name)
+        predict = settings.predict
+        classifier = discovery_classifier(detector, heads, known, head=head, predict=predict)
+        return ChosenHead(heads, head, classifier.known)
+
+    membership = open_membership(
+        folder.membership_dir(head),
+        bank,
+        images=pool.images,
+        origin={
+            "heads": digest(folder.heads_file.read_bytes()),
+            "head": head,
+            "known": run.split().num_known,
+            "known_by": settings.predict.known,
+            "bank": bank.origin,
+            "regions": digest(bank.counts().tobytes()),
+        },
+        open_head=open_head,
+    )
+    plain = PlainImages(
+        pool.images,
+        short_side_px=settings.data.eval_short_side_px,
+        long_side_px=settings.data.long_side_px,
+    )
+    outliner = Outliner(open_detector, plain) if run.has_masks() else None
+    board = _open_board(run, folder.decisions_file(head), membership, names_from=names_from)
+    title = f"Discovery “{name}” of {run.path.resolve().name}"
+    return Served(board, Pictures(bank, pool.images, outliner), title)
+
+
+def _open_pool(run: RunFolder, folder: DiscoveryFolder, settings: Settings) -> tuple[Pool, Bank]:
+    """The images of a discovery, and the bank of their regions."""
     inputs = folder.inputs()
     if inputs is None:
         raise UserError(f"{folder.path}: did not note its images, so there is nothing to show.")
@@ -84,56 +128,23 @@ def open_served(run: RunFolder, name: str, head: int, *, names_from: Path | None
         raise UserError(
             f"{run.path}: no bank, as discovered with --online; discover without it to name."
         )
-    if not 0 <= head < len(settings.discover.heads):
-        raise UserError(
-            f"--head {head}: this discovery has heads 0 to {len(settings.discover.heads) - 1}."
-        )
     pool = load_pool(run, inputs, settings=settings, shown=True)
     bank = Bank(run.bank_dir)
     require_origin(bank, run, pool, settings)
+    return pool, bank
 
-    def open_detector() -> Detector:
-        detector = load_detector(run, settings, run.split(), discovery=name)
-        return detector.to(choose_device(settings.device)).eval()
 
-    def open_head() -> ChosenHead:
-        detector = open_detector()
-        heads = load_heads(run, detector, name)
-        classifier = discovery_classifier(
-            detector, heads, known, head=head, predict=settings.predict
-        )
-        return ChosenHead(heads, head, classifier.known)
-
-    fingerprint = digest(folder.heads_file.read_bytes())
-    membership = open_membership(
-        folder.membership_dir(head),
-        bank,
-        images=pool.images,
-        origin={
-            "heads": fingerprint,
-            "head": head,
-            "known": len(known),
-            "known_by": settings.predict.known,
-            "bank": bank.origin,
-            "regions": digest(bank.counts().tobytes()),
-        },
-        open_head=open_head,
-    )
+def _open_board(
+    run: RunFolder, decisions_file: Path, membership: Membership, *, names_from: Path | None
+) -> Board:
+    """The clusters with what was decided about them, and about others before."""
     store = DecisionStore(
-        folder.decisions_file(head), num_clusters=membership.num_clusters, heads=fingerprint
+        decisions_file, num_clusters=membership.num_clusters, heads=membership.origin["heads"]
     )
-    earlier = [*_earlier_decisions(run, but=folder.decisions_file(head))]
+    earlier = [*_earlier_decisions(run, but=decisions_file)]
     if names_from is not None:
         earlier += _earlier_decisions(RunFolder(names_from))
-    board = Board(membership, store, tuple(known), carry_over(membership, earlier))
-    plain = PlainImages(
-        pool.images,
-        short_side_px=settings.data.eval_short_side_px,
-        long_side_px=settings.data.long_side_px,
-    )
-    outliner = Outliner(open_detector, plain) if run.has_masks() else None
-    title = f"Discovery “{name}” of {run.path.resolve().name}"
-    return Served(board, Pictures(bank, pool.images, outliner), title)
+    return Board(membership, store, run.split().known, carry_over(membership, earlier))
 
 
 def _earlier_decisions(run: RunFolder, *, but: Path | None = None) -> Iterator[Earlier]:
