@@ -139,6 +139,8 @@ class TrainSettings(_Settings):
     right where every known object is labelled."""
     objects_min_score: Fraction = 0.3
     """Objectness from which a region may be one of them."""
+    objects_min_iou: Fraction = 0.6
+    """How well the box of the segmenter's mask must fit the region."""
     objects_per_image: Positive = 4
     """The most of them in an image."""
     map_cache: Path | None = None

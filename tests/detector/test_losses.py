@@ -5,6 +5,7 @@ from torch.nn import functional
 from torchvision.ops import box_iou
 
 from rncdl.config import DetectorSettings
+from rncdl.data.unlabelled_objects import WITHOUT_CLASS
 from rncdl.detector.boxes import ANCHOR_CODER, REGION_CODER
 from rncdl.detector.locating import Search
 from rncdl.detector.losses import (
@@ -119,6 +120,35 @@ def test_region_losses_by_hand() -> None:
     last = REGION_CODER.encode_single(truth[2][1:], regions[2].boxes_xyxy)
     error = (deltas[:1] - first).abs().sum() + (deltas[3:] - last).abs().sum()
     torch.testing.assert_close(box_loss, error / 4)
+
+
+def test_objects_without_a_class_teach_boxes_alone() -> None:
+    torch.manual_seed(0)
+    truth = [torch.tensor([[0.0, 0, 10, 10], [20, 20, 40, 40]])]
+    boxes = torch.tensor([[0.0, 0, 9, 9], [20, 20, 40, 42], [60, 60, 70, 70]])
+    regions = [SampledRegions(boxes, torch.tensor([0, 1, -1]))]
+    logits, deltas = torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
+    labels = [torch.tensor([2, WITHOUT_CLASS])]
+    class_loss, box_loss = region_losses(
+        logits, deltas, regions=regions, truth_boxes=truth, truth_labels=labels
+    )
+    torch.testing.assert_close(
+        class_loss, functional.cross_entropy(logits[[0, 2]], torch.tensor([2, 3]))
+    )
+    encoded = REGION_CODER.encode_single(truth[0], boxes[:2])
+    torch.testing.assert_close(box_loss, (deltas[:2] - encoded).abs().sum() / 3)
+
+
+def test_regions_of_objects_without_a_class_alone_have_a_class_loss_of_zero() -> None:
+    box = torch.tensor([[0.0, 0, 10, 10]])
+    class_loss, _ = region_losses(
+        torch.randn(1, 4),
+        torch.randn(1, 4),
+        regions=[SampledRegions(box, torch.tensor([0]))],
+        truth_boxes=[box],
+        truth_labels=[torch.tensor([WITHOUT_CLASS])],
+    )
+    assert class_loss == 0
 
 
 def test_no_regions_cost_nothing() -> None:
