@@ -13,6 +13,7 @@ from rncdl.detector.losses import (
     SupervisedStep,
     anchor_losses,
     crop_masks,
+    iou_loss,
     region_losses,
     sample_regions,
     supervised_losses,
@@ -161,6 +162,46 @@ def test_no_regions_cost_nothing() -> None:
         truth_labels=[torch.zeros(0, dtype=torch.long)],
     )
     assert [loss.item() for loss in losses] == [0, 0]
+
+
+def test_the_iou_of_regions_on_objects_is_learned_and_of_no_others() -> None:
+    truth = [torch.zeros(0, 4), torch.tensor([[60.0, 60, 70, 70], [0, 0, 10, 10]])]
+    regions = [
+        SampledRegions(torch.tensor([[0.0, 0, 9, 9]]), torch.tensor([-1])),
+        SampledRegions(
+            torch.tensor([[0.0, 0, 10, 8], [30, 30, 40, 40], [60, 60, 70, 70]]),
+            torch.tensor([1, -1, 0]),
+        ),
+    ]
+    predicted = torch.tensor([0.9, 0.5, 0.9, 0.7], requires_grad=True)
+    loss = iou_loss(predicted, regions=regions, truth_boxes=truth)
+    torch.testing.assert_close(loss, torch.tensor((0.3 + 0.3) / 2))
+    loss.backward()
+    assert predicted.grad is not None
+    assert predicted.grad.tolist() == [0, -0.5, 0, -0.5]
+
+
+def test_without_an_object_the_iou_costs_nothing() -> None:
+    none = SampledRegions(torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))
+    loss = iou_loss(
+        torch.zeros(0, requires_grad=True), regions=[none], truth_boxes=[torch.zeros(0, 4)]
+    )
+    loss.backward()
+    assert loss == 0
+
+
+def test_a_detector_learns_the_iou_where_it_is_told_to(tiny_settings: DetectorSettings) -> None:
+    sample = rectangle_sample([[8, 8, 40, 40]], [1])
+    told = Detector(tiny_settings.model_copy(update={"localisation": True}), 2, masks=True)
+    assert supervised_losses(told, [sample]).keys() == NAMES | {"iou"}
+    not_told = Detector(tiny_settings, 2, masks=True)
+    assert supervised_losses(not_told, [sample]).keys() == NAMES
+    assert not_told.predict_iou(torch.zeros(3, 64)) is None
+    # The images without annotations that stand in for unreadable ones reach the new layer too.
+    empty = rectangle_sample([], [])
+    torch.stack(list(supervised_losses(told, [empty]).values())).sum().backward()
+    assert told.localiser is not None
+    assert told.localiser.weight.grad is not None
 
 
 def test_cropped_masks() -> None:

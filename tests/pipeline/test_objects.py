@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import rncdl
 from rncdl.run_folder import RunFolder
 from rncdl.training import saving
 from rncdl.training.checkpoints import list_checkpoints
@@ -104,6 +105,24 @@ def test_a_training_goes_on_with_its_own_objects_alone(
     run.train_objects.part_file(1).unlink()
     said = run_rncdl("train", "--run", run.path, "--resume", code=2)
     assert "not the objects that this training began to learn from" in said
+
+
+def test_a_detector_that_learns_the_iou_of_regions_ranks_by_it(world: Path, tmp_path: Path):
+    run = tmp_path / "run"
+    run_rncdl(*begin(world, run, "detector.localisation=true", "train.steps=4"))
+    assert read_journal(RunFolder(run).train_journal)[0]["iou"] > 0
+    run_rncdl(
+        *("discover", "--run", run, "--unlabelled", world / "unlabelled.json"),
+        *("discover.steps=2", "predict.score=localisation"),
+    )
+    image = next((world / "images").glob("**/*.*"))
+    found = [
+        rncdl.load(run, overrides=[f"predict.score={score}"]).predict(image).scores
+        for score in ("localisation", "objectness")
+    ]
+    assert found[0] is not None
+    assert found[1] is not None
+    assert not torch.equal(found[0][:3], found[1][:3])
 
 
 def test_a_missing_segmenter_is_told_of_before_the_first_step(
