@@ -408,7 +408,7 @@ def discover(
     name: OldNameOption = None,
     preset: PresetOption = None,
     online: Annotated[
-        bool, typer.Option("--online", help="Fresh views in each step, instead of the bank.")
+        bool, typer.Option("--online", help="The same as discover.online=true.")
     ] = False,
     resume: Annotated[
         bool,
@@ -438,9 +438,8 @@ def discover(
         named,
         name=_now_discovery(name) or discovery,
         preset=preset,
-        online=online,
         resume=resume,
-        overrides=overrides or [],
+        overrides=[*(overrides or []), *(["discover.online=true"] if online else [])],
     )
 
 

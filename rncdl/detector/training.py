@@ -286,7 +286,7 @@ def _accumulate_gradients(
     num_images: how many a process has on average. Every part takes its pass, as other processes
     may wait in it for this one: an empty part with an image that counts for nothing.
     """
-    stand_in = next(chain.from_iterable(parts), None) or _blank_sample()
+    stand_in = next(chain.from_iterable(parts), None) or blank_sample()
     device = next(model.parameters()).device
     totals: dict[str, Tensor] = {}
     for index, part in enumerate(parts):
@@ -307,7 +307,7 @@ def _accumulate_gradients(
     return totals
 
 
-def _blank_sample() -> Sample:
+def blank_sample() -> Sample:
     """A grey image without annotations."""
     grey = torch.full((3, _BLANK_SIDE_PX, _BLANK_SIDE_PX), 128, dtype=torch.uint8)
     return unlabelled_sample(grey, image_index=-1, path="")
