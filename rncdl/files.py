@@ -1,6 +1,7 @@
 """Files that are either whole or not there."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from rncdl.errors import UserError
@@ -17,7 +18,8 @@ def write_atomically(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # nor can it be removed where its folder is a file
+            temporary.unlink(missing_ok=True)
         raise UserError(
             f"{path}: cannot write ({error.strerror}); free space or choose another folder."
         ) from error
