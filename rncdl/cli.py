@@ -880,6 +880,27 @@ def report(
     write_page(run, name=_now_discovery(name) or discovery, out=out, showcase=showcase)
 
 
+@app.command("name")
+def name_clusters(
+    run: RunOption,
+    discovery: Annotated[
+        str | None,
+        typer.Option(
+            "--discovery", help="The discovery to name; default: the newest finished one."
+        ),
+    ] = None,
+    head: Annotated[int, typer.Option("--head", min=0, help="Whose clusters.")] = 0,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free one.")] = 0,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Only print the address.")
+    ] = False,
+) -> None:
+    """Open a local page to look at clusters: name, merge, ignore and correct them."""
+    from rncdl.stages.name import name_clusters as serve
+
+    serve(run, discovery=discovery, head=head, port=port, browser=not no_browser)
+
+
 @app.command("import")
 def import_checkpoint(
     checkpoint: Annotated[
