@@ -353,7 +353,7 @@ def run_all(
         str | None,
         typer.Option(
             "--size",
-            help="tiny (half an hour on two cores), small, standard (a GPU) or paper; default: "
+            help="tiny (a first look on a CPU), small, standard (a GPU) or paper; default: "
             "standard on a GPU, else tiny.",
         ),
     ] = None,
@@ -368,7 +368,8 @@ def run_all(
 
     say(f"rncdl {__version__}: {labelled} -> {out}")
 
-    from rncdl.stages.run import RunRequest, run_everything
+    from rncdl.planning.request import RunRequest
+    from rncdl.stages.run import run_everything
 
     run_everything(
         RunRequest(

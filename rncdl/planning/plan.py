@@ -144,9 +144,6 @@ def _choose_images(choices: _Choices, data: DataFacts, size: Size) -> None:
     if data.rarest_share < _RARE:
         reason = f"the rarest class is in {100 * data.rarest_share:.1f} % of the images"
         choices.choose("data.repeat_threshold", 0.1, f"{reason}: it is shown more often")
-    if data.num_bad_images:
-        reason = f"{data.num_bad_images} images cannot be used"
-        choices.choose("data.on_bad_image", "skip", f"{reason}: they are passed over and noted")
 
 
 def _choose_detector(choices: _Choices, machine: MachineFacts, size: Size) -> None:
@@ -210,6 +207,9 @@ def _choose_loading(choices: _Choices, data: DataFacts, machine: MachineFacts) -
     room_mb = min(_MOST_CACHE_MB, _CACHE_SHARE * machine.memory_bytes / 2**20)
     if workers == 0 and not machine.is_gpu and decoded_mb <= room_mb:
         choices.choose("data.cache_mb", math.ceil(decoded_mb), "all images fit into memory")
+    if data.num_bad_images:
+        reason = f"{data.num_bad_images} images cannot be used"
+        choices.choose("data.on_bad_image", "skip", f"{reason}: they are passed over and noted")
 
 
 def _round_up(px: float) -> int:

@@ -65,7 +65,7 @@ class Size:
 
 TINY = Size(
     name="tiny",
-    means="a first look, within half an hour on two cores",
+    means="a first look, on a CPU",
     most_px=192,
     object_px=16,
     epochs=12,

@@ -3,27 +3,27 @@
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from rncdl.classes import ClassSplit, KnownLabels
-from rncdl.config import Settings, resolve_settings
+from rncdl.config import Settings, resolve_settings, setting_changes
 from rncdl.data.annotations import load_annotations, load_images_or_annotations, without_labels
 from rncdl.data.records import ImageRecord
 from rncdl.data.viewed_images import Pool
 from rncdl.detector.pretrained import find_start, settle_start
 from rncdl.errors import UserError, did_you_mean
 from rncdl.files import write_atomically
-from rncdl.inputs import named_inputs
+from rncdl.inputs import known_classes, named_inputs
 from rncdl.models import new_detector
 from rncdl.planning.expectation import Expectation, expect
 from rncdl.planning.facts import DataFacts, data_facts, machine_facts
 from rncdl.planning.plan import Plan, cut_batches, default_size, make_plan
+from rncdl.planning.request import RunRequest
 from rncdl.planning.sizes import SIZES
 from rncdl.planning.trial import try_out
 from rncdl.planning.words import next_commands, plan_table, warnings_of
-from rncdl.run_folder import RunFolder, TrainingInputs
+from rncdl.run_folder import RunFolder
 from rncdl.stages.discover import discover
 from rncdl.stages.evaluate import evaluate
 from rncdl.stages.prepare import show_problems
@@ -33,36 +33,6 @@ from rncdl.training.processes import Processes, join_processes
 from rncdl.training.progress import console, say, warn
 
 DISCOVERY = "main"
-
-
-@dataclass(frozen=True)
-class RunRequest:
-    """What the user asked for."""
-
-    labelled: Path
-    images: Path | None = None
-    unlabelled: tuple[Path, ...] = ()
-    unlabelled_images: Path | None = None
-    val: Path | None = None
-    val_images: Path | None = None
-    known: str | None = None
-    size: str | None = None
-    overrides: tuple[str, ...] = ()
-
-    def training_inputs(self) -> TrainingInputs:
-        """The files of the supervised phase."""
-        return TrainingInputs.of_files(
-            self.labelled, images=self.images, val=self.val, val_images=self.val_images
-        )
-
-    def noted(self) -> dict[str, object]:
-        """What must be the same when the command is given again; settings may change."""
-        return {
-            "inputs": asdict(self.training_inputs()),
-            "unlabelled": [str(path.resolve()) for path in self.unlabelled],
-            "known": self.known,
-            "size": self.size,
-        }
 
 
 def run_everything(request: RunRequest, out: Path) -> None:
@@ -81,14 +51,10 @@ def run_everything(request: RunRequest, out: Path) -> None:
             settings = processes.from_main(planned)
             changed: Sequence[str] = ()
         else:
-            changed = processes.from_main(partial(_changes, request, run))
+            changed = processes.from_main(partial(_go_on, request, run))
             announce(2, f"{run.path} has its plan: go on with it ({run.plan_file.name})")
         announce(3, "train a detector on the known classes")
-        if processes.from_main(lambda: run.exists):
-            resume_training(run.path, changed)
-        else:
-            inputs = request.training_inputs()
-            begin_training(run.path, inputs, settings=settings, known=request.known)
+        _train(request, run, settings, changed, processes)
         announce(4, "discover: extract region features once, then sort them into clusters")
         _discover(request, run, changed, processes)
         if request.val is not None:
@@ -109,10 +75,8 @@ def _check(request: RunRequest) -> tuple[DataFacts, Pool]:
     """The images to learn from and facts about them; what is wrong with them is shown."""
     num_bad_images = show_problems(request.labelled, request.images)
     annotations = load_annotations(request.labelled, request.images).annotations
-    known = request.known
-    split = ClassSplit.from_names(known) if known else ClassSplit.from_labelled(annotations)
-    split.require_present(annotations)
-    labels: KnownLabels = split.keep_known(annotations)
+    split = known_classes(request.labelled, annotations, request.known)
+    labels = split.keep_known(annotations)
     unlabelled: list[ImageRecord] = []
     for path in request.unlabelled:
         num_bad_images += show_problems(path, request.unlabelled_images)
@@ -134,7 +98,8 @@ def _plan(
     name = request.size or default_size(machine).name
     if name not in SIZES:
         hint = did_you_mean(name, SIZES)
-        raise UserError(f"--size {name}: no such size.{hint} Sizes: {', '.join(SIZES)}.")
+        sizes = ", ".join(f"{one.name} ({one.means})" for one in SIZES.values())
+        raise UserError(f"--size {name}: no such size.{hint} Sizes: {sizes}.")
     plan = make_plan(data, machine, SIZES[name], request.overrides)
     start = find_start(plan.settings.detector)
     detector = settle_start(plan.settings.detector, start)
@@ -152,7 +117,7 @@ def _plan(
 
 def _note(request: RunRequest, run: RunFolder, plan: Plan, expected: Expectation) -> None:
     noted = {
-        "asked": {**request.noted(), "settings": request.overrides},
+        "asked": request.noted(),
         "size": plan.size,
         "choices": [asdict(choice) for choice in plan.choices],
         "expected": {**asdict(expected), "total_s": expected.total_s},
@@ -160,24 +125,38 @@ def _note(request: RunRequest, run: RunFolder, plan: Plan, expected: Expectation
     write_atomically(run.plan_file, json.dumps(noted, indent=2, default=str).encode())
 
 
-def _changes(request: RunRequest, run: RunFolder) -> list[str]:
-    """The settings that the command did not name when the run was planned.
-
-    Those that it did name are in the run's own settings, as they were settled.
-    """
+def _go_on(request: RunRequest, run: RunFolder) -> list[str]:
+    """The settings to go on with, where the run was begun with the same files."""
     if not run.plan_file.is_file():
         raise UserError(
             f"{run.path} holds a run that `rncdl run` did not begin: go on with `rncdl train "
             f"--run {run.path} --resume`, or choose another --out."
         )
     asked = json.loads(run.plan_file.read_text("utf-8"))["asked"]
-    for key, now in request.noted().items():
-        if asked[key] != now:
+    request.require_same_words(asked, run.path)
+    still_open = () if run.discovery(DISCOVERY).exists else request.unlabelled
+    for path in request.changed_files(asked):
+        if path not in [one.resolve() for one in still_open]:
             raise UserError(
-                f"{run.path} was begun with {key} {asked[key]}, not {now}: give the same command "
-                "to go on, or choose another --out."
+                f"{path} has changed since {run.path} was begun with it: put it back as it was, or "
+                "choose another --out."
             )
-    return [word for word in request.overrides if word not in asked["settings"]]
+        warn(f"{path} has changed since the plan was made; discovery takes what is there now.")
+    return request.changed_settings(asked)
+
+
+def _train(
+    request: RunRequest,
+    run: RunFolder,
+    settings: Settings,
+    changed: Sequence[str],
+    processes: Processes,
+) -> None:
+    if processes.from_main(lambda: run.exists):
+        resume_training(run.path, changed)
+    else:
+        inputs = request.training_inputs()
+        begin_training(run.path, inputs, settings=settings, known=request.known)
 
 
 def _discover(
@@ -185,12 +164,22 @@ def _discover(
 ) -> None:
     folder = run.discovery(DISCOVERY)
     is_done, has_begun = processes.from_main(lambda: (folder.heads_file.is_file(), folder.exists))
-    if is_done:
-        if processes.is_main:
-            say(f"{folder.heads_file}: already trained to the end.")
-        return
-    named = named_inputs(run, request.unlabelled, unlabelled_images=request.unlabelled_images)
-    discover(run.path, named, resume=has_begun, overrides=changed if has_begun else ())
+    if not is_done:
+        named = named_inputs(run, request.unlabelled, unlabelled_images=request.unlabelled_images)
+        discover(run.path, named, resume=has_begun, overrides=changed)
+    elif processes.is_main:
+        say(f"{folder.heads_file}: already trained to the end.")
+        _warn_of_late_settings(run, changed)
+
+
+def _warn_of_late_settings(run: RunFolder, changed: Sequence[str]) -> None:
+    before = run.discovery(DISCOVERY).settings()
+    late = setting_changes(before, resolve_settings(base=before, overrides=changed))
+    if late:
+        warn(
+            f"too late for {', '.join(late)}: all is trained. For another discovery with the same "
+            f"detector: rncdl discover --run {shlex.quote(str(run.path))} --discovery NAME ..."
+        )
 
 
 def _measure(request: RunRequest, run: RunFolder, processes: Processes) -> None:

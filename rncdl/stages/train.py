@@ -13,7 +13,7 @@ from rncdl.detector.pretrained import BackboneStart, find_start, settle_start, w
 from rncdl.detector.training import train_detector
 from rncdl.errors import UserError
 from rncdl.experiments.measuring import known_scores
-from rncdl.inputs import load_dataset
+from rncdl.inputs import known_classes, load_dataset
 from rncdl.models import new_detector
 from rncdl.planning.expectation import HOPELESS_S
 from rncdl.planning.trial import time_one_image
@@ -45,11 +45,9 @@ def begin_training(
     """
     run = RunFolder(run_path)
     with join_processes(settings.device) as processes:
-        annotations = load_dataset(
-            Path(inputs.labelled), _as_path(inputs.images), shown=processes.is_main
-        )
-        split = ClassSplit.from_names(known) if known else ClassSplit.from_labelled(annotations)
-        split.require_present(annotations)
+        labelled = Path(inputs.labelled)
+        annotations = load_dataset(labelled, _as_path(inputs.images), shown=processes.is_main)
+        split = known_classes(labelled, annotations, known)
         detector = processes.from_main(partial(_begin, run, settings, inputs, split))
         settings = settings.model_copy(update={"detector": detector})
         labels = split.keep_known(annotations)

@@ -1,6 +1,7 @@
 """`rncdl run` from the labelled file to the report, killed on the way, and given again."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -75,9 +76,65 @@ def test_a_finished_run_is_only_reported_again(finished: tuple[Path, str], world
 def test_another_command_does_not_go_on_with_it(finished: tuple[Path, str], world: Path):
     out, _ = finished
     said = run_rncdl("run", world / "oracle.json", "--out", out, code=2)
-    assert "was begun with inputs" in said
+    assert f"was begun with LABELLED {world / 'labelled.json'}, not with LABELLED" in said
     said = run_rncdl(*words(world, out), "--size", "small", code=2)
-    assert "was begun with size None, not small" in said
+    assert "was begun without --size, not with --size small" in said
+    said = run_rncdl(*words(world, out), "--unlabelled", world / "images", code=2)
+    assert f"not with --unlabelled {world / 'unlabelled.json'} --unlabelled" in said
+
+
+def test_settings_given_once_all_is_trained_are_said_to_come_too_late(
+    finished: tuple[Path, str], world: Path
+):
+    out, _ = finished
+    said = run_rncdl(*words(world, out), "discover.steps=9")
+    assert "too late for discover.steps: all is trained" in said
+    assert RunFolder(out).discovery("main").settings().discover.steps == 8
+
+
+@pytest.fixture
+def trained_only(world: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """A world of its own, and a run on it that was stopped between training and discovery."""
+    own, out = tmp_path / "world", tmp_path / "run"
+    shutil.copytree(world, own)
+    run_killed(*words(own, out), after="rncdl.stages.run._train")
+    assert (out / "detector.safetensors").is_file()
+    assert not (out / "discoveries").exists()
+    return own, out
+
+
+def test_settings_given_between_training_and_discovery_are_taken_up(
+    trained_only: tuple[Path, Path],
+):
+    own, out = trained_only
+    run_rncdl(*words(own, out), "discover.heads=[5]", "discover.steps=4")
+    discovered = RunFolder(out).discovery("main")
+    assert discovered.settings().discover.heads == (5,)
+    assert discovered.load_heads()["novel.0.prototypes"].shape[0] == 5
+
+
+def test_a_pool_that_changed_before_discovery_is_taken_as_it_is_and_later_refused(
+    trained_only: tuple[Path, Path],
+):
+    own, out = trained_only
+    pool = json.loads((own / "unlabelled.json").read_text())
+    pool["images"] = pool["images"][:-2]
+    (own / "unlabelled.json").write_text(json.dumps(pool))
+    said = run_rncdl(*words(own, out))
+    assert "unlabelled.json has changed since the plan was made; discovery takes" in said
+    pool["images"] = pool["images"][:-2]
+    (own / "unlabelled.json").write_text(json.dumps(pool))
+    assert "has changed since" in run_rncdl(*words(own, out), code=2)
+
+
+def test_labels_that_changed_in_the_middle_are_refused(trained_only: tuple[Path, Path]):
+    own, out = trained_only
+    with (own / "labelled.json").open("a") as file:
+        file.write(" ")
+    said = run_rncdl(*words(own, out), code=2)
+    assert f"{own / 'labelled.json'} has changed since {out} was begun" in said
+    (own / "labelled.json").unlink()
+    assert "labelled.json: cannot read the file" in run_rncdl(*words(own, out), code=2)
 
 
 def test_a_run_of_single_stages_is_refused(trained: Path, world: Path):

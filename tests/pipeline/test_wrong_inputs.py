@@ -40,63 +40,86 @@ def inside(group: str, **changes: Any) -> Callable[[Values], Any]:
     return change
 
 
+def put_null(group: str, key: str) -> Callable[[Values], Any]:
+    """A field of the first entry is null."""
+    return lambda values: {**values, group: [{**values[group][0], key: None}, *values[group][1:]]}
+
+
 def twice(group: str) -> Callable[[Values], Any]:
     return lambda values: {**values, group: values[group] * 2}
 
 
-FILES: dict[str, Callable[[Values], Any]] = {
-    "a list": lambda values: [values],
-    "a number": lambda _: 3,
-    "a text": lambda _: "labels",
-    "null": lambda _: None,
-    "nothing in it": lambda _: {},
-    "no images": drop("images"),
-    "no annotations": drop("annotations"),
-    "no categories": drop("categories"),
-    "images are a number": put("images", 3),
-    "images are a dict": put("images", {"1": {}}),
-    "annotations are a text": put("annotations", "none"),
-    "categories are null": put("categories", None),
-    "an image is a number": put("images", [3]),
-    "an annotation is a list": put("annotations", [[1, 2]]),
-    "a category is a text": put("categories", ["cat"]),
-    "empty images": put("images", []),
-    "empty annotations": put("annotations", []),
-    "empty categories": put("categories", []),
-    "an image without id": inside("images", id=None),
-    "an image without name": inside("images", file_name=None),
-    "an image whose id is a text": inside("images", id="one"),
-    "an image whose name is a number": inside("images", file_name=3),
-    "an image of height 0": inside("images", height=0),
-    "an image of negative width": inside("images", width=-4),
-    "an image whose height is a text": inside("images", height="tall"),
-    "an image id twice": twice("images"),
-    "a category without id": inside("categories", id=None),
-    "a category without name": inside("categories", name=None),
-    "a category whose id is a list": inside("categories", id=[7]),
-    "a category whose name is a number": inside("categories", name=7),
-    "a category id twice": twice("categories"),
-    "an annotation without image": inside("annotations", image_id=None),
-    "an annotation without category": inside("annotations", category_id=None),
-    "an annotation without box": inside("annotations", bbox=None),
-    "a box of three numbers": inside("annotations", bbox=[1, 2, 3]),
-    "a box of five numbers": inside("annotations", bbox=[1, 2, 3, 4, 5]),
-    "a box of texts": inside("annotations", bbox=["a", "b", "c", "d"]),
-    "a box that is a dict": inside("annotations", bbox={"x": 1}),
-    "a box with null": inside("annotations", bbox=[1, 2, None, 4]),
-    "all boxes without area": inside("annotations", bbox=[1, 2, 0, 4]),
-    "all boxes outside": inside("annotations", bbox=[100, 100, 5, 5]),
-    "all boxes of another image": inside("annotations", image_id=9),
-    "all boxes of another category": inside("annotations", category_id=9),
-    "a crowd that is a text": inside("annotations", iscrowd="yes"),
+FILES: dict[str, tuple[Callable[[Values], Any], str]] = {
+    "a list": (lambda values: [values], "Expected `object`, got `array`"),
+    "a number": (lambda _: 3, "Expected `object`, got `int`"),
+    "a text": (lambda _: "labels", "Expected `object`, got `str`"),
+    "null": (lambda _: None, "Expected `object`, got `null`"),
+    "nothing in it": (lambda _: {}, "`images`"),
+    "no images": (drop("images"), "`images`"),
+    "no annotations": (drop("annotations"), "`annotations`"),
+    "no categories": (drop("categories"), "`categories`"),
+    "images are a number": (put("images", 3), "`$.images`"),
+    "images are a dict": (put("images", {"1": {}}), "`$.images`"),
+    "annotations are a text": (put("annotations", "none"), "`$.annotations`"),
+    "categories are null": (put("categories", None), "`$.categories`"),
+    "an image is a number": (put("images", [3]), "`$.images[0]`"),
+    "an annotation is a list": (put("annotations", [[1, 2]]), "`$.annotations[0]`"),
+    "a category is a text": (put("categories", ["cat"]), "`$.categories[0]`"),
+    "empty images": (put("images", []), "`images`"),
+    "empty annotations": (put("annotations", []), "`annotations`"),
+    "empty categories": (put("categories", []), "`categories`"),
+    "an image without id": (inside("images", id=None), "`id` - at `$.images[0]`"),
+    "an image without name": (inside("images", file_name=None), "`file_name`"),
+    "an image whose id is a text": (inside("images", id="one"), "`$.images[0].id`"),
+    "an image whose id is a fraction": (inside("images", id=1.5), "`$.images[0].id`"),
+    "an image whose id is huge": (inside("images", id=2**64), "`$.images[0].id`"),
+    "an image whose name is a number": (inside("images", file_name=3), "`$.images[0].file_name`"),
+    "an image of height 0": (inside("images", height=0), "`height` 0"),
+    "an image of negative width": (inside("images", width=-4), "`width` -4"),
+    "an image whose height is a text": (inside("images", height="32"), "`$.images[0].height`"),
+    "an image whose width is a list": (inside("images", width=[48]), "`$.images[0].width`"),
+    "an image id twice": (twice("images"), "`images`"),
+    "a category without id": (inside("categories", id=None), "`id` - at `$.categories[0]`"),
+    "a category without name": (inside("categories", name=None), "`name` - at `$.categories[0]`"),
+    "a category whose id is a list": (inside("categories", id=[7]), "`$.categories[0].id`"),
+    "a category whose name is a number": (inside("categories", name=7), "`$.categories[0].name`"),
+    "a category id twice": (twice("categories"), "`categories`"),
+    "an annotation without image": (inside("annotations", image_id=None), "`image_id`"),
+    "an annotation without category": (inside("annotations", category_id=None), "`category_id`"),
+    "an annotation without box": (inside("annotations", bbox=None), "`bbox`"),
+    "a box of no numbers": (inside("annotations", bbox=[]), "`$.annotations[0].bbox`"),
+    "a box of three numbers": (inside("annotations", bbox=[1, 2, 3]), "`$.annotations[0].bbox`"),
+    "a box of five": (inside("annotations", bbox=[1, 2, 3, 4, 5]), "`$.annotations[0].bbox`"),
+    "a box of texts": (inside("annotations", bbox=["a"] * 4), "`$.annotations[0].bbox[0]`"),
+    "a box of lists": (inside("annotations", bbox=[[1], 2, 3, 4]), "`$.annotations[0].bbox[0]`"),
+    "a box that is a dict": (inside("annotations", bbox={"x": 1}), "`$.annotations[0].bbox`"),
+    "a box that is a text": (inside("annotations", bbox="1,2,3,4"), "`$.annotations[0].bbox`"),
+    "all boxes with null": (inside("annotations", bbox=[1, 2, None, 4]), "not finite"),
+    "all boxes with NaN": (inside("annotations", bbox=[1, 2, float("nan"), 4]), "not finite"),
+    "all boxes without area": (inside("annotations", bbox=[1, 2, 0, 4]), "box without area"),
+    "all boxes turned over": (inside("annotations", bbox=[20, 20, -5, -5]), "box without area"),
+    "all boxes outside": (inside("annotations", bbox=[100, 100, 5, 5]), "entirely outside"),
+    "all boxes of another image": (inside("annotations", image_id=9), "unknown image id"),
+    "all boxes of another category": (inside("annotations", category_id=9), "unknown category"),
+    "a crowd that is a text": (inside("annotations", iscrowd="yes"), "`$.annotations[0].iscrowd`"),
+    "an area that is a text": (inside("annotations", area="12"), "`$.annotations[0].area`"),
+    "an image id that is a text": (inside("annotations", image_id="1"), "[0].image_id`"),
+    "a category id that is null": (put_null("annotations", "category_id"), "[0].category_id`"),
+    "an annotation id that is a text": (inside("annotations", id="one"), "`$.annotations[0].id`"),
+    "negative categories that are a number": (
+        inside("images", neg_category_ids=3),
+        "`$.images[0].neg_category_ids`",
+    ),
 }
 
 
-@pytest.mark.parametrize("change", FILES.values(), ids=FILES)
-def test_a_json_that_is_wrong(change: Callable[[Values], Any], tmp_path: Path):
+@pytest.mark.parametrize(("change", "field"), FILES.values(), ids=FILES)
+def test_a_json_that_is_wrong(change: Callable[[Values], Any], field: str, tmp_path: Path):
     Image.new("RGB", (48, 32)).save(tmp_path / "a.png")
     (tmp_path / "labels.json").write_text(json.dumps(change(good())))
-    refused(["run", tmp_path / "labels.json", "--out", tmp_path / "run"], names="labels.json")
+    message = refused(["run", tmp_path / "labels.json", "--out", tmp_path / "run"])
+    assert message.startswith(f"{tmp_path / 'labels.json'}: ")
+    assert field in message
     assert not (tmp_path / "run").exists()
 
 
@@ -113,7 +136,9 @@ TEXTS = {
 @pytest.mark.parametrize("content", TEXTS.values(), ids=TEXTS)
 def test_a_file_that_is_no_json(content: bytes, tmp_path: Path):
     (tmp_path / "labels.json").write_bytes(content)
-    refused(["run", tmp_path / "labels.json", "--out", tmp_path / "run"], names="labels.json")
+    message = refused(["run", tmp_path / "labels.json", "--out", tmp_path / "run"])
+    assert message.startswith(f"{tmp_path / 'labels.json'}: ")
+    assert "JSON" in message
 
 
 WORDS = {
@@ -174,10 +199,16 @@ def test_a_command_that_is_wrong(words: list[str], names: str, tmp_path: Path):
     Image.new("RGB", (48, 32)).save(tmp_path / "a.png")
     (tmp_path / "labels.json").write_text(json.dumps(good()))
     (tmp_path / "empty").mkdir()
-    refused([word.format(tmp_path) for word in words], names=names.format(tmp_path))
+    message = refused([word.format(tmp_path) for word in words])
+    assert names.format(tmp_path) in message
 
 
-def refused(words: list[Any], *, names: str) -> None:
+def refused(words: list[Any]) -> str:
+    """The message with which a command ends, on one line, without what it said before."""
     said = run_rncdl(*words, code=2)
     assert "Traceback" not in said
-    assert names in "".join(said.split("\n"))
+    _, sign, message = said.rpartition("error: ")
+    if not sign:  # an error in the words themselves, in a frame
+        _, sign, message = said.replace("│", "").partition("─ Error ─")
+    assert sign
+    return " ".join(message.split())

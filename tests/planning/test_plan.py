@@ -108,7 +108,8 @@ def test_bad_images_are_passed_over_and_rare_classes_repeated():
     assert usual.on_bad_image == "error"
     assert usual.repeat_threshold == Settings().data.repeat_threshold
     odd = replace(DATA, num_bad_images=1, rarest_share=0.001)
-    assert make_plan(odd, LAPTOP, TINY).settings.data.on_bad_image == "skip"
+    for size in SIZES.values():
+        assert make_plan(odd, LAPTOP, size).settings.data.on_bad_image == "skip"
     assert make_plan(odd, LAPTOP, TINY).settings.data.repeat_threshold == 0.1
 
 
