@@ -11,8 +11,10 @@ HOPELESS_S = 3 * 86_400
 """A run that takes longer is warned of."""
 _MATCHES_PER_BOX = 4
 """Regions that lie on one annotation, as the bank keeps them, on average."""
-_REPORT_S = 15.0
-"""Loading what the report shows, apart from the images."""
+_LOAD_S = 5.0
+"""Detector and heads, before the report is written."""
+_DRAWN_IMAGES = 12
+"""Images that the report shows with their detections."""
 _EXEMPLARS_PER_CLUSTER = 12
 _CHECKPOINTS_KEPT = 2
 _MOMENTUM = 2
@@ -55,7 +57,9 @@ def expect(
         train_s=settings.train.steps * trial.train_step_s / speed + looked_at * image_s,
         bank_s=data.num_pool * image_s,
         discover_s=settings.discover.steps * trial.discover_step_s / speed,
-        report_s=_REPORT_S + data.num_val * image_s + _drawn_images(settings, data) * image_s,
+        report_s=_LOAD_S
+        + (_DRAWN_IMAGES + data.num_val) * image_s
+        + _num_cut(settings, data) * trial.read_image_s,
         memory_bytes=_memory_bytes(settings, data, machine, trial),
         disk_bytes=_disk_bytes(settings, data, num_weights=num_weights),
     )
@@ -66,8 +70,8 @@ def _num_validations(settings: Settings, data: DataFacts) -> int:
     return settings.train.steps // every if every and data.num_val else 0
 
 
-def _drawn_images(settings: Settings, data: DataFacts) -> int:
-    """Images opened for thumbnails, as far as each is another one."""
+def _num_cut(settings: Settings, data: DataFacts) -> int:
+    """Images that thumbnails are cut from, if each is another one."""
     return min(data.num_pool, _EXEMPLARS_PER_CLUSTER * sum(settings.discover.heads))
 
 

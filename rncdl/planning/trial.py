@@ -33,8 +33,10 @@ class Trial:
     """What this machine took."""
 
     train_step_s: float
+    read_image_s: float
+    """to decode one image, in all its views"""
     bank_image_s: float
-    """for one image of the pool, in all its views"""
+    """to extract one image's features, in all its views, decoding included"""
     discover_step_s: float
     memory_bytes: int
     """the most at any time: of the GPU where there is one, else of the process"""
@@ -56,9 +58,11 @@ def try_out(settings: Settings, pool: Pool, processes: Processes, *, memory_byte
             break
         except torch.OutOfMemoryError as error:
             settings = _cut_further(settings, error)
+    read_image_s, bank_image_s = _time_bank(settings, detector, pool)
     return Trial(
         train_step_s=train_step_s,
-        bank_image_s=_time_bank(settings, detector, pool),
+        read_image_s=read_image_s,
+        bank_image_s=bank_image_s,
         discover_step_s=_time_discovery(settings, detector),
         memory_bytes=peak_memory_bytes(alone.device),
         accumulate=settings.train.accumulate,
@@ -166,15 +170,19 @@ def _time_training(
         batches.close()  # ends the processes that load images
 
 
-def _time_bank(settings: Settings, detector: Detector, pool: Pool) -> float:
-    """Seconds of one image, decoding included where the same process does it."""
+def _time_bank(settings: Settings, detector: Detector, pool: Pool) -> tuple[float, float]:
+    """Seconds to read one image, and to make its part of the bank.
+
+    The latter includes reading where no other process does it meanwhile.
+    """
     recipe = BankRecipe.from_settings(settings)
     dataset = recipe.view_images(pool, on_bad_image="skip")
     count = min(settings.predict.batch_size, len(pool))
     began = time.perf_counter()
     items = [dataset[index, recipe.item_seed(index)] for index in range(count)]
-    reading_s = time.perf_counter() - began if settings.data.workers == 0 else 0.0
-    return (reading_s + time_extraction(detector.eval(), items, recipe)) / count
+    read_s = (time.perf_counter() - began) / count
+    extract_s = time_extraction(detector.eval(), items, recipe) / count
+    return read_s, extract_s + (read_s if settings.data.workers == 0 else 0.0)
 
 
 def _time_discovery(settings: Settings, detector: Detector) -> float:

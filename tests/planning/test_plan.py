@@ -36,6 +36,7 @@ LAPTOP = MachineFacts(
 SERVER = replace(LAPTOP, device="A GPU", is_gpu=True, num_gpus=1, num_cores=16)
 TRIAL = Trial(
     train_step_s=1.0,
+    read_image_s=0.01,
     bank_image_s=0.1,
     discover_step_s=0.2,
     memory_bytes=10**9,
@@ -132,6 +133,7 @@ def test_time_is_steps_times_what_the_trial_took():
     assert expected.train_s == 750
     assert expected.bank_s == pytest.approx(100)
     assert expected.discover_s == pytest.approx(0.2 * settings.discover.steps)
+    assert expected.report_s == pytest.approx(5 + 12 * 0.1 + 960 * 0.01)  # 80 clusters of 12
     assert expected.memory_bytes > TRIAL.memory_bytes
     assert expected.disk_bytes > 5 * 4 * 10**6  # the detector, and two checkpoints with momentum
 
