@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 from rncdl.training.launching import is_one_of_many, one_gpu_or_two_processes, run_in_processes
 from rncdl.version import __version__
 
-SHARED_COMMANDS = ("train", "discover", "evaluate", "predict", "compare", "ablate", "demo")
+SHARED_COMMANDS = ("run", "train", "discover", "evaluate", "predict", "compare", "ablate", "demo")
 
 
 class _Root(TyperGroup):
@@ -328,6 +328,65 @@ def check(
     raise typer.Exit(check_dataset(file, images))
 
 
+@app.command("run")
+@_shared
+def run_all(
+    labelled: Annotated[Path, typer.Argument(help="COCO or LVIS json of the known classes.")],
+    out: Annotated[Path, typer.Option("--out", help="The run folder.")],
+    images: ImagesOption = None,
+    unlabelled: Annotated[
+        list[Path] | None,
+        typer.Option("--unlabelled", help="Folder of images or a json; may be given repeatedly."),
+    ] = None,
+    unlabelled_images: PoolImagesOption = None,
+    val: Annotated[
+        Path | None, typer.Option("--val", help="Json with all annotations, to measure on.")
+    ] = None,
+    val_images: Annotated[
+        Path | None, typer.Option("--val-images", help="Image folder of --val.")
+    ] = None,
+    known: Annotated[
+        str | None,
+        typer.Option("--known", help="Known classes: names with commas, or a file of them."),
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(
+            "--size",
+            help="tiny (a first look on a CPU), small, standard (a GPU) or paper; default: "
+            "standard on a GPU, else tiny.",
+        ),
+    ] = None,
+    overrides: OverridesArgument = None,
+) -> None:
+    """Do everything: check the data, plan, train, discover, report.
+
+    The plan fits the settings to the data and the machine and is shown before anything starts.
+    After a stop of any kind the same command goes on where it was.
+    """
+    from rncdl.training.progress import say
+
+    say(f"rncdl {__version__}: {labelled} -> {out}")
+
+    from rncdl.planning.request import RunRequest
+    from rncdl.stages.run import run_everything
+
+    run_everything(
+        RunRequest(
+            labelled=labelled,
+            images=images,
+            unlabelled=tuple(unlabelled or ()),
+            unlabelled_images=unlabelled_images,
+            val=val,
+            val_images=val_images,
+            known=known,
+            size=size,
+            overrides=tuple(overrides or ()),
+        ),
+        out,
+    )
+
+
 @app.command()
 @_shared
 def train(
@@ -371,6 +430,12 @@ def train(
     (or torchrun ... -m rncdl train -R DIR ...; it would take --run for an option of its own).
     """
     from rncdl.config import resolve_settings
+    from rncdl.training.progress import say
+
+    if preset is None and not resume:
+        steps = resolve_settings(overrides=overrides or []).train.steps
+        say(f"No --preset: the paper's settings, but for those you named: {steps:,} steps.")
+
     from rncdl.run_folder import TrainingInputs
     from rncdl.stages.train import begin_training, resume_training
 
@@ -383,7 +448,7 @@ def train(
             labelled, images=images, val=val, val_images=val_images, start_from=start_from
         )
         settings = resolve_settings(preset, overrides or [])
-        begin_training(run, inputs, settings=settings, known=known)
+        begin_training(run, inputs, settings=settings, known=known, warn_if_long=True)
 
 
 @app.command()

@@ -107,7 +107,7 @@ def train_detector(
             samples, num_readable = _next_samples(batches, settings, run, processes)
             set_rate(state.optimizer, schedule.rate(state.step))
             seed_step(settings.seed, step=state.step, rank=processes.rank)
-            losses = _accumulate_gradients(
+            losses = accumulate_gradients(
                 model,
                 cut_batch(samples, train, processes),
                 num_images=num_readable / processes.count,
@@ -273,7 +273,7 @@ def _open_journal(
     return Journal(run.train_journal, resume_step=first_step, tensorboard_dir=board)
 
 
-def _accumulate_gradients(
+def accumulate_gradients(
     model: nn.Module,
     parts: Sequence[list[Sample]],
     *,
