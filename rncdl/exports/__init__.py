@@ -1,0 +1,1 @@
+"""Out into other tools: annotation formats, and the detector itself as ONNX."""
