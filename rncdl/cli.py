@@ -53,6 +53,8 @@ app = typer.Typer(
 )
 prepare_app = typer.Typer(help="Make or check datasets.", no_args_is_help=True)
 app.add_typer(prepare_app, name="prepare")
+export_app = typer.Typer(help="Take what was found, or the detector, elsewhere.", no_args_is_help=True)
+app.add_typer(export_app, name="export")
 
 RunOption = Annotated[Path, typer.Option("--run", "-R", help="The run folder.")]
 ImagesOption = Annotated[
@@ -558,6 +560,58 @@ def predict(
         overwrite=overwrite,
     )
     raise typer.Exit(3 if num_skipped else 0)
+
+
+@export_app.command("onnx")
+def export_onnx(
+    run: RunOption,
+    out: Annotated[Path, typer.Option("--out", help="The file, e.g. detector.onnx.")],
+    images: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[IMAGE|KEY=VALUE]...",
+            help="Images (files, folders, globs) on which ONNX Runtime and PyTorch are compared, "
+            "and settings to change.",
+            show_default=False,
+        ),
+    ] = None,
+    discovery: Annotated[
+        str | None,
+        typer.Option(
+            "--discovery",
+            help="The discovery to use; default: the newest finished one, if any. 'trained': the "
+            "detector without a discovery.",
+        ),
+    ] = None,
+    head: Annotated[
+        int, typer.Option("--head", min=0, help="Which novel head, where there are several.")
+    ] = 0,
+    min_score: Annotated[
+        float | None,
+        typer.Option(
+            "--min-score", min=0, max=1, help="Least score; default: predict.min_score of the run."
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace --out where it exists.")
+    ] = False,
+) -> None:
+    """Write the whole detector as an ONNX file that runs without torch.
+
+    An image of any size in; boxes, scores, labels and masks out; the classes' names in the
+    metadata. docs/python.md has twenty lines that use it.
+    """
+    from rncdl.stages.export_onnx import export_onnx as run_export
+
+    run_export(
+        images or [],
+        run,
+        out=out,
+        discovery=discovery,
+        head=head,
+        min_score=min_score,
+        overwrite=overwrite,
+    )
 
 
 @app.command()

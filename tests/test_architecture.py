@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "rncdl"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = (
     *("training", "data", "segmentation", "detector", "discovery", "prediction", "evaluation"),
-    *("gallery", "experiments", "stages"),
+    *("gallery", "exports", "experiments", "stages"),
 )
 """In the order in which data walks through them."""
 ROOMS_THAT_TRAIN = ("data", "detector", "discovery", "training")
