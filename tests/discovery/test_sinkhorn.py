@@ -230,7 +230,7 @@ def test_trained_logits_are_balanced_quickly_and_a_warm_start_is_quicker(name):
     with np.load(shared_path("sinkhorn", f"{name}.npz")) as file:
         logits = torch.from_numpy(file["logits"]).float()
     num_regions, num_classes = logits.shape
-    prior = class_shares(num_classes, "lognormal", mean=1, sigma=0.5, num_regions=num_regions)
+    prior = class_shares(num_classes, "lognormal", sigma=0.5, num_regions=num_regions)
     shares = order_shares(prior, logits.softmax(1).sum(0), order="mass")
     cold = solve(logits, shares)
     assert cold.share_error <= 1e-3
