@@ -53,7 +53,9 @@ app = typer.Typer(
 )
 prepare_app = typer.Typer(help="Make or check datasets.", no_args_is_help=True)
 app.add_typer(prepare_app, name="prepare")
-export_app = typer.Typer(help="Take what was found, or the detector, elsewhere.", no_args_is_help=True)
+export_app = typer.Typer(
+    help="Take what was found, or the detector, elsewhere.", no_args_is_help=True
+)
 app.add_typer(export_app, name="export")
 
 RunOption = Annotated[Path, typer.Option("--run", "-R", help="The run folder.")]
@@ -599,7 +601,7 @@ def export_onnx(
     """Write the whole detector as an ONNX file that runs without torch.
 
     An image of any size in; boxes, scores, labels and masks out; the classes' names in the
-    metadata. docs/python.md has twenty lines that use it.
+    metadata.
     """
     from rncdl.stages.export_onnx import export_onnx as run_export
 
