@@ -97,6 +97,9 @@ ResultsNameOption = Annotated[
     str,
     typer.Option("--name", help="Keep the results under this name; a run may hold several."),
 ]
+RawOption = Annotated[
+    bool, typer.Option("--raw", help="Clusters as they are, whatever people have decided.")
+]
 OldNameOption = Annotated[str | None, typer.Option("--name", hidden=True)]
 
 
@@ -541,22 +544,24 @@ def predict(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Start anew where --out holds predictions.")
     ] = False,
+    raw: RawOption = False,
 ) -> None:
     """Find known classes and clusters in any images.
 
-    OUT gets predictions.json (COCO results with the name of the class or cluster), images.json
-    (the images and categories they speak of) and, with --draw, drawings. Interrupted, the same
-    command goes on where it stopped. An image that cannot be read is reported, noted in
-    skipped_images.jsonl and passed over; the exit code is then 3.
+    Clusters are named, merged and ignored as people have decided (rncdl name). OUT gets
+    predictions.json (COCO results with the name of the class or cluster), images.json (the images
+    and categories they speak of) and, with --draw, drawings. Interrupted, the same command goes on
+    where it stopped. An image that cannot be read is reported, noted in skipped_images.jsonl and
+    passed over; the exit code is then 3.
     """
+    from rncdl.prediction.predictor import HeadChoice
     from rncdl.stages.predict import predict as run_prediction
 
     num_skipped = run_prediction(
         images,
         run,
         out=out,
-        discovery=discovery,
-        head=head,
+        choice=HeadChoice(discovery, head, raw),
         min_score=min_score,
         draw=draw,
         overwrite=overwrite,

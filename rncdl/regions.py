@@ -21,7 +21,7 @@ class Regions:
     scores: Tensor | None = None
     """(R,) in [0, 1], sorted from the best"""
     labels: Tensor | None = None
-    """(R,) int64: 0..K-1 known classes, K..K+N-1 clusters"""
+    """(R,) int64: 0..K-1 known classes, from K on clusters and what people made of them"""
     objectness: Tensor | None = None
     """(R,) the RPN's logit"""
     features: Tensor | None = None
@@ -31,9 +31,11 @@ class Regions:
     within_cut: Tensor | None = None
     """(R,) bool: whether a region is also among the image's best when no output is left out"""
     names: list[str] | None = None
-    """(R,) the known class's name, or the cluster's, such as novel_0042"""
+    """(R,) the class's name, or, where nobody gave it one, the cluster's, such as novel_0042"""
     size_hw: tuple[int, int] | None = None
     """height and width of the image"""
+    clusters: list[tuple[int, ...]] | None = None
+    """(R,) the clusters that the class is made of; none where it was known and nothing was added"""
 
     def __len__(self) -> int:
         return len(self.boxes_xyxy)
@@ -56,6 +58,7 @@ class Regions:
             pick(self.within_cut),
             None if self.names is None else [self.names[i] for i in chosen],
             self.size_hw,
+            None if self.clusters is None else [self.clusters[i] for i in chosen],
         )
 
     @property

@@ -15,6 +15,8 @@ from rncdl.config import Settings, dump_settings, load_settings
 from rncdl.data.datasets import BadImage
 from rncdl.errors import UserError
 from rncdl.files import write_atomically
+from rncdl.naming.decisions import Decisions
+from rncdl.naming.store import read_decisions
 
 AS_TRAINED = "trained"
 """Where a discovery could be named, this names the detector as it was trained, without one."""
@@ -68,7 +70,8 @@ class RunFolder:
     detector.safetensors   the trained detector
     train/                 checkpoints, journal.jsonl, tensorboard
     bank/                  region features of the pool
-    discoveries/NAME/      one discovery: settings, inputs, checkpoints, journal, heads
+    discoveries/NAME/      one discovery: settings, inputs, checkpoints, journal, heads, and what
+                           people decided about its clusters
     skipped_images.jsonl   images passed over because they cannot be read
     evaluations/NAME/VAL/  detections, assignments, report.json and report.md of one evaluation of
                            discovery NAME, or of the detector as `trained`, on VAL.json
@@ -244,7 +247,8 @@ class RunFolder:
 class DiscoveryFolder:
     """Names, saves and loads the files of one discovery: settings, inputs, journal, heads.
 
-    `detector.safetensors` is there only when an ablation trained the detector too.
+    `detector.safetensors` is there only when an ablation trained the detector too, decisions where
+    people have made any.
     """
 
     path: Path
@@ -268,6 +272,14 @@ class DiscoveryFolder:
     def journal(self) -> Path:
         """Journal of the discovery phase."""
         return self.path / "journal.jsonl"
+
+    def decisions_file(self, head: int) -> Path:
+        """What people decided about a head's clusters."""
+        return self.path / f"decisions_head{head}.sqlite"
+
+    def decisions(self, head: int) -> Decisions:
+        """What people have decided about a head's clusters so far."""
+        return read_decisions(self.decisions_file(head))
 
     @property
     def exists(self) -> bool:

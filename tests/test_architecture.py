@@ -12,9 +12,11 @@ PACKAGE = Path(__file__).parent.parent / "rncdl"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = (
     *("training", "data", "segmentation", "detector", "discovery", "prediction", "evaluation"),
-    *("gallery", "exports", "experiments", "stages"),
+    *("gallery", "naming", "exports", "experiments", "stages"),
 )
 """In the order in which data walks through them."""
+RECORDS = ("naming.decisions",)
+"""Modules that import from no room: what they define may be passed to any room."""
 ROOMS_THAT_TRAIN = ("data", "detector", "discovery", "training")
 ROOMS_THAT_MEASURE = ("evaluation",)
 
@@ -43,7 +45,14 @@ def room(path: Path) -> str:
 def rooms_imported(path: Path) -> set[str]:
     """The rooms (folders) of the package that a module imports from, its own left out."""
     parts = [name.split(".") for name in imported_modules(path) if name.startswith("rncdl.")]
-    return {part[1] for part in parts if part[1] in ROOMS} - {room(path)}
+    rooms = {part[1] for part in parts if ".".join(part[1:3]) not in RECORDS}
+    return (rooms & {*ROOMS}) - {room(path)}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_records_for_all_rooms_import_from_none(name):
+    path = PACKAGE / f"{name.replace('.', '/')}.py"
+    assert not [one for one in imported_modules(path) if one.startswith("rncdl.")]
 
 
 def test_every_room_is_in_the_order():

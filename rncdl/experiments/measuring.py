@@ -81,12 +81,12 @@ def measure(
     carries what was located over to the next measuring of the same detector on the same file.
     """
     truth, split, settings = examination.truth, examination.split, examination.settings
-    clustering = {name: one for name, one in classifiers.items() if one.num_clusters}
+    clustering = {name: one for name, one in classifiers.items() if one.num_novel}
     look = look_at_annotations(
         detector, truth, list(clustering.values()), settings=settings, processes=processes
     )
     clusters = {
-        name: score_clusters(outputs, truth, split, num_clusters=one.num_clusters)
+        name: score_clusters(outputs, truth, split, num_clusters=one.num_novel)
         for (name, one), outputs in zip(clustering.items(), look.outputs, strict=True)
     }
     named = list(_name_outputs(classifiers, clusters, truth, split))

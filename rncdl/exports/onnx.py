@@ -55,9 +55,9 @@ def encode_onnx(predictor: Predictor) -> bytes:
     onnx = _import("onnx")
     if isinstance(predictor.detector.backbone, VitBackbone):
         raise UserError(
-            f"detector.backbone={predictor.settings.detector.backbone}: a ViT resamples its position "
-            "embeddings for every image size, which an ONNX graph cannot hold; export a run with a "
-            "ResNet or another convolutional backbone."
+            f"detector.backbone={predictor.settings.detector.backbone}: a ViT resamples its "
+            "position embeddings for every image size, which an ONNX graph cannot hold; export a "
+            "run with a ResNet or another convolutional backbone."
         )
     graph = copy.deepcopy(ImageToDetections(predictor)).cpu().eval()
     has_masks = predictor.detector.mask_head is not None
@@ -71,7 +71,7 @@ def encode_onnx(predictor: Predictor) -> bytes:
         torch.onnx.export(
             graph,
             (image,),
-            encoded,
+            encoded,  # type: ignore[arg-type]  # of paths alone the hints speak
             dynamo=False,
             opset_version=OPSET,
             input_names=["image"],

@@ -42,6 +42,8 @@ class ImageToDetections(nn.Module):
     head also masks (D, 28, 28), probabilities laid over the boxes.
     """
 
+    wanted: Tensor | None
+
     def __init__(self, predictor: Predictor) -> None:
         super().__init__()
         self.detector = predictor.detector
@@ -81,7 +83,9 @@ class ImageToDetections(nn.Module):
         """(1, 3, H, W) normalised, and padded at right and bottom as the network needs it."""
         mean, std = self.detector.pixel_mean[:, None, None], self.detector.pixel_std[:, None, None]
         missing = torch.remainder(-size_hw, self.detector.size_divisor)
-        return functional.pad(((pixels - mean) / std)[None], (0, missing[1], 0, missing[0]))
+        # Tensors where the hints ask for int, which tracing would freeze.
+        right_bottom = (0, missing[1], 0, missing[0])
+        return functional.pad(((pixels - mean) / std)[None], right_bottom)  # type: ignore[arg-type]
 
     def _propose(self, maps: Sequence[Tensor], size_hw: Tensor) -> tuple[Tensor, Tensor]:
         """Boxes (P, 4) and objectness (P,) of the RPN's best, the best first."""
@@ -209,8 +213,8 @@ def _resampling(given: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
     """
     # Vectors of one: the exporter divides scalars in float32.
     step = given.double()[None] / size.double()[None]
-    centres = (torch.arange(size).double() + 0.5) * step
-    distances = (torch.arange(given).double() + 0.5 - centres[:, None]).abs()
+    centres = (_count_to(size) + 0.5) * step
+    distances = (_count_to(given) + 0.5 - centres[:, None]).abs()
     weights = (1 - distances / step.clamp(min=1)).clamp(min=0)
     weights = weights / weights.sum(1, keepdim=True)
     units = 2.0 ** torch.arange(23, dtype=torch.float64)
@@ -218,8 +222,13 @@ def _resampling(given: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
     return (weights * unit + 0.5).floor().float(), unit.float()
 
 
+def _count_to(end: Tensor) -> Tensor:
+    """0, 1, ... below a number that tracing is not to freeze, as `int(end)` would."""
+    return torch.arange(end).double()  # type: ignore[call-overload]
+
+
 def _rows_of(mask: Tensor) -> Tensor:
-    """Where a mask (R,) is true. (ONNX's `Flatten` always leaves two axes.)"""
+    """Where a mask (R,) is true; without `flatten`, which in ONNX always leaves two axes."""
     return mask.nonzero()[:, 0]
 
 

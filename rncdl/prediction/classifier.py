@@ -12,6 +12,8 @@ from rncdl.classes import cluster_name
 from rncdl.config import PredictSettings
 from rncdl.detector.model import Detector, ImageBatch
 from rncdl.discovery.heads import DiscoveryHeads, in_full_precision
+from rncdl.naming.decisions import Decisions
+from rncdl.prediction.named_classes import JoinClusters, NamedClasses, name_classes
 
 
 class LooksAtPixels(ABC):
@@ -27,12 +29,16 @@ class LooksAtPixels(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Classifier:
-    """What the regions of an image are: scores of K known classes, then of N clusters."""
+    """What the regions of an image are: scores of K known classes, then of the others.
+
+    C classes in all. The others are N clusters, or, where people have named, merged or ignored
+    some, the classes that these make up.
+    """
 
     outputs: nn.Module
     """features (R, F) -> probabilities (R, K + N) without a background; or a `LooksAtPixels`"""
     names: tuple[str, ...]
-    """of all K + N outputs"""
+    """of all C classes"""
     num_known: int
     """K"""
     known: nn.Module | None = None
@@ -42,40 +48,59 @@ class Classifier:
     by_objectness: bool = False
     """whether scores are multiplied by the RPN's probability that the region is an object"""
     wanted: Tensor | None = None
-    """(K + N,) bool: only these outputs are detected; None: all"""
+    """(C,) bool: only these classes are detected; None: all"""
+    named: NamedClasses | None = None
+    """which clusters the classes are made of, as people decided; None: each is its own"""
+    joining: JoinClusters | None = None
+    """makes the classes' probabilities, where people have decided"""
 
     @property
-    def num_clusters(self) -> int:
-        """N."""
+    def num_novel(self) -> int:
+        """C - K."""
         return len(self.names) - self.num_known
+
+    @property
+    def clusters(self) -> tuple[tuple[int, ...], ...]:
+        """(C,) the clusters that each class is made of: none for a known one as it was trained."""
+        if self.named is not None:
+            return self.named.clusters
+        return (*[()] * self.num_known, *((cluster,) for cluster in range(self.num_novel)))
 
     @property
     def source(self) -> tuple[int, ...]:
         """Equal for classifiers that give the same probabilities."""
-        return id(self.outputs), id(self.known), id(self.foreground)
+        return id(self.outputs), id(self.known), id(self.foreground), id(self.joining)
 
     def probabilities(
         self, features: Tensor, *, batch: ImageBatch, boxes: Sequence[Tensor]
     ) -> Tensor:
-        """(R, K + N) of regions, by their features (R, F) or by their place in the images."""
+        """(R, C) of regions, by their features (R, F) or by their place in the images."""
         if isinstance(self.outputs, LooksAtPixels):
-            found = self.outputs.classify_boxes(batch, boxes)
-        else:
-            found = self.outputs(features)
+            return self._weigh(self.outputs.classify_boxes(batch, boxes), features)
+        return self.probabilities_of(features)
+
+    def probabilities_of(self, features: Tensor) -> Tensor:
+        """(R, C) of regions by their features (R, F) alone."""
+        return self._weigh(self.outputs(features), features)
+
+    def _weigh(self, found: Tensor, features: Tensor) -> Tensor:
         if self.foreground is not None:
             found = found * self.foreground(features)[:, None]
+        known, novel = found[:, : self.num_known], found[:, self.num_known :]
         if self.known is not None:
-            found = torch.cat([self.known(features), found[:, self.num_known :]], 1)
-        return found
+            known = self.known(features)
+        if self.joining is not None:
+            return self.joining(known, novel, together=self.known is None)
+        return found if self.known is None else torch.cat([known, novel], 1)
 
     def scores(self, probabilities: Tensor, objectness: Tensor) -> Tensor:
-        """(R, K + N) what detections are ranked by; `objectness` (R,) logits of the RPN."""
+        """(R, C) what detections are ranked by; `objectness` (R,) logits of the RPN."""
         if not self.by_objectness:
             return probabilities
         return probabilities * objectness.float().sigmoid()[:, None]
 
     def limited_to(self, wanted: Tensor) -> "Classifier":
-        """The same, but only the wanted outputs (K + N,) are detected."""
+        """The same, but only the wanted classes (C,) are detected."""
         return replace(self, wanted=wanted.to(_device_of(self.outputs)))
 
     def renamed(self, names: Sequence[str]) -> "Classifier":
@@ -83,6 +108,15 @@ class Classifier:
         if len(names) != len(self.names):
             raise ValueError(f"{len(names)} names for {len(self.names)} outputs")
         return replace(self, names=tuple(names))
+
+    def decided(self, decisions: Decisions | None) -> "Classifier":
+        """The same with clusters named, merged and ignored as people decided; None: as it is."""
+        if decisions is None or not (decisions.names or decisions.ignored):
+            return self
+        known = self.names[: self.num_known]
+        named = name_classes(known, self.num_novel, decisions)
+        joining = JoinClusters(named).to(_device_of(self.outputs)).eval()
+        return replace(self, names=named.names, named=named, joining=joining)
 
 
 def trained_classifier(detector: Detector, known: Sequence[str]) -> Classifier:

@@ -22,6 +22,17 @@ from rncdl.training.processes import choose_device
 
 
 @dataclass(frozen=True)
+class HeadChoice:
+    """Which of a run's heads classifies, and whether people's decisions count."""
+
+    discovery: str | None = None
+    """None: the newest finished one; `trained`: the detector as it was trained"""
+    head: int = 0
+    raw: bool = False
+    """clusters as they are, whatever people have decided"""
+
+
+@dataclass(frozen=True)
 class Predictor:
     """A detector and the way its regions are classified. Made by `rncdl.load`."""
 
@@ -33,7 +44,9 @@ class Predictor:
 
     @property
     def names(self) -> list[str]:
-        """The name of each label: K known classes, then N clusters (novel_0000, ...)."""
+        """The name of each label: K known classes, then the names that people gave and the
+        clusters without one (novel_0000, ...).
+        """
         return list(self.classifier.names)
 
     @property
@@ -42,9 +55,14 @@ class Predictor:
         return self.classifier.names[: self.classifier.num_known]
 
     @property
-    def num_clusters(self) -> int:
-        """N; 0 for a run without a discovery."""
-        return self.classifier.num_clusters
+    def num_novel(self) -> int:
+        """How many labels come after the known classes; 0 for a run without a discovery."""
+        return self.classifier.num_novel
+
+    @property
+    def clusters(self) -> list[tuple[int, ...]]:
+        """The clusters that each label is made of; a known class has those that people gave it."""
+        return list(self.classifier.clusters)
 
     @overload
     def predict(  # type: ignore[overload-overlap]  # a str is one path, not a sequence of them
@@ -104,7 +122,7 @@ class Predictor:
                 for index, image in enumerate(given[start : start + size], start)
             ]
             found += detect_samples(inference, samples).regions()[0]
-        named = [_finished(regions, self.names) for regions in found]
+        named = [_finished(regions, self.classifier) for regions in found]
         return named if many else named[0]
 
     def _sample(self, image: GivenImage, index: int | None) -> Sample:
@@ -128,14 +146,18 @@ def load(
     discovery: str | None = None,
     head: int = 0,
     device: str | None = None,
+    raw: bool = False,
     overrides: Sequence[str] = (),
 ) -> Predictor:
     """A run's detector for known and novel classes, ready to predict.
+
+    Clusters are named, merged and ignored as people have decided on the page of `rncdl name`.
 
     discovery: its name; None takes the newest finished one, and the detector as it was trained
     (known classes alone) where there is none; so does "trained", whatever there is.
     head: which novel head, where the discovery has several.
     device: auto, cpu, cuda, cuda:1, mps; None takes the run's setting.
+    raw: clusters as they are, whatever people have decided.
     overrides: settings to change, e.g. ["predict.max_detections=100"].
     """
     folder = RunFolder(Path(run))
@@ -160,11 +182,13 @@ def load(
     classifier = discovery_classifier(
         detector, heads, split.known, head=head, predict=settings.predict
     )
+    if not raw:
+        classifier = classifier.decided(folder.discovery(discovery).decisions(head))
     return Predictor(detector, classifier, settings, discovery)
 
 
-def _finished(regions: Regions, names: Sequence[str]) -> Regions:
-    """The regions on the CPU, in float32, each with its name."""
+def _finished(regions: Regions, classifier: Classifier) -> Regions:
+    """The regions on the CPU, in float32, each with its name and the clusters behind it."""
     assert regions.labels is not None
     assert regions.scores is not None
 
@@ -180,5 +204,6 @@ def _finished(regions: Regions, names: Sequence[str]) -> Regions:
         objectness=on_cpu(regions.objectness),
         features=on_cpu(regions.features),
         within_cut=None,
-        names=[names[label] for label in labels.tolist()],
+        names=[classifier.names[label] for label in labels.tolist()],
+        clusters=[classifier.clusters[label] for label in labels.tolist()],
     )

@@ -29,7 +29,7 @@ def export_onnx(
     min_score: float | None,
     overwrite: bool,
 ) -> None:
-    """Write the run's detector to `out`; images among the words are looked at by both, and compared.
+    """Write the run's detector to `out`, and compare it with PyTorch on the images among the words.
 
     `words` are files, folders, globs, and settings such as predict.nms=0.4.
     """
@@ -51,8 +51,8 @@ def export_onnx(
             found = compare_with_torch(session, predictor, pixels)
             if not found.same_classes or found.boxes_px > MAX_BOX_PX or found.scores > MAX_SCORE:
                 raise UserError(
-                    f"{file}: ONNX Runtime finds something else in it than PyTorch ({found}). Equal "
-                    "scores, or a CPU without AVX2, may do that; compare on other images."
+                    f"{file}: ONNX Runtime finds something else in it than PyTorch ({found}). "
+                    "Equal scores, or a CPU without AVX2, may do that; compare on other images."
                 )
             largest_px = max(largest_px, found.boxes_px)
             largest_score = max(largest_score, found.scores)

@@ -6,7 +6,8 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,13 @@ from rncdl.files import write_atomically
 from rncdl.gallery.drawings import MIN_SHOWN_SCORE, draw_marks
 from rncdl.gallery.examples import region_marks
 from rncdl.gallery.thumbnails import open_picture
+from rncdl.naming.decisions import Decisions
 from rncdl.origins import digest
 from rncdl.prediction.classifier import for_drawings
 from rncdl.prediction.detections import Detections, encode_detections
 from rncdl.prediction.folder import BatchLog, PredictionFolder
 from rncdl.prediction.images import Inference, predict_images
-from rncdl.prediction.predictor import Predictor, load
+from rncdl.prediction.predictor import HeadChoice, Predictor, load
 from rncdl.regions import Regions
 from rncdl.run_folder import RunFolder
 from rncdl.training.interruption import Interrupted, stop_request
@@ -41,8 +43,7 @@ def predict(
     run_path: Path,
     *,
     out: Path,
-    discovery: str | None,
-    head: int,
+    choice: HeadChoice,
     min_score: float | None,
     draw: bool,
     overwrite: bool,
@@ -56,15 +57,20 @@ def predict(
     """
     named, overrides = split_words(words)
     files = find_images(named, outside=out)
-    predictor = load(run_path, discovery=discovery, head=head, overrides=overrides)
+    predictor = load(
+        run_path, discovery=choice.discovery, head=choice.head, raw=True, overrides=overrides
+    )
     asked = {} if min_score is None else {"min_score": min_score}
     settings = change(predictor.settings, predict=asked, data={"on_bad_image": "skip"})
     predictor = replace(predictor, settings=settings)
     images, unreadable = read_headers(files)
-    origin = {**_origin(RunFolder(run_path), predictor, images, head=head), "draw": draw}
-    folder = PredictionFolder(out)
+    run, folder = RunFolder(run_path), PredictionFolder(out)
     shown_score = MIN_SHOWN_SCORE if min_score is None else min_score
     with join_processes(predictor.settings.device) as processes:
+        # Read once for all: people may be deciding at this moment.
+        decisions = processes.from_main(partial(_decisions, run, predictor, choice))
+        predictor = replace(predictor, classifier=predictor.classifier.decided(decisions))
+        origin = {**_origin(run, predictor, images, head=choice.head), "draw": draw}
         _open_folder(folder, origin, overwrite=overwrite, processes=processes)
         if not folder.is_finished:
             if processes.is_main:
@@ -117,19 +123,30 @@ def read_headers(files: Sequence[Path]) -> tuple[list[ImageRecord], list[BadImag
 
 
 def categories_of(predictor: Predictor) -> list[_Category]:
-    """The predictor's labels as COCO categories, counted from 1: {id, name, cluster}.
+    """The predictor's labels as COCO categories, counted from 1: {id, name, cluster, clusters}.
 
-    `cluster` is the cluster's number, None for a known class.
+    `cluster` is the first cluster's number, None for a known class; `clusters` are all that people
+    made the class of, of a known one too.
     """
     num_known = len(predictor.known)
     return [
         {
             "id": label + 1,
             "name": name,
-            "cluster": label - num_known if label >= num_known else None,
+            "cluster": clusters[0] if label >= num_known else None,
+            "clusters": list(clusters),
         }
-        for label, name in enumerate(predictor.names)
+        for label, (name, clusters) in enumerate(
+            zip(predictor.names, predictor.clusters, strict=True)
+        )
     ]
+
+
+def _decisions(run: RunFolder, predictor: Predictor, choice: HeadChoice) -> Decisions | None:
+    """What people have decided about the clusters; None where that does not count."""
+    if predictor.discovery is None or choice.raw:
+        return None
+    return run.discovery(predictor.discovery).decisions(choice.head)
 
 
 def _open_folder(
@@ -158,7 +175,7 @@ def _predict_share(
     if draw_above is not None:
         classifiers.append(for_drawings(predictor.classifier))
     fields_of = {
-        one["id"]: {"name": one["name"], "cluster": one["cluster"]}
+        one["id"]: {key: one[key] for key in ("name", "cluster", "clusters")}
         for one in categories_of(predictor)
     }
     with (
@@ -216,6 +233,7 @@ def _origin(
 ) -> dict[str, Any]:
     """Everything that detections depend on; the batches too, whose images share their padding."""
     settings, name = predictor.settings, predictor.discovery
+    named = predictor.classifier.named
     weights = [run.detector_file]
     if name is not None:
         of_discovery = run.discovery(name)
@@ -226,6 +244,7 @@ def _origin(
         "weights": digest(*(path.read_bytes() for path in weights if path.is_file())),
         "discovery": name,
         "head": head,
+        "decisions": None if named is None else digest(json.dumps(asdict(named)).encode()),
         "images": f"{len(images)} readable, {digest(json.dumps(listed).encode())}",
         "eval_short_side_px": settings.data.eval_short_side_px,
         "long_side_px": settings.data.long_side_px,

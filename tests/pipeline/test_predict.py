@@ -19,8 +19,10 @@ import rncdl
 from rncdl.config import resolve_settings
 from rncdl.data.given_images import GivenImage
 from rncdl.models import build_heads, load_detector
+from rncdl.naming.edits import ClusterState, Edit
+from rncdl.naming.store import DecisionStore
 from rncdl.prediction import images as passes
-from rncdl.prediction.predictor import Predictor
+from rncdl.prediction.predictor import HeadChoice, Predictor
 from rncdl.regions import Regions
 from rncdl.run_folder import RunFolder
 from rncdl.stages import predict as stage
@@ -54,8 +56,10 @@ def predictor(discovered: Path) -> Predictor:
 
 
 def predict(words: list[Any], run: Path, out: Path, **options: Any) -> int:
-    asked = {"discovery": "main", "head": 0, "min_score": None, "draw": False, "overwrite": False}
-    return stage.predict([str(word) for word in words], run, out=out, **{**asked, **options})
+    chosen = {key: options.pop(key) for key in ("discovery", "head", "raw") if key in options}
+    choice = HeadChoice(**{"discovery": "main", **chosen})
+    asked = {"min_score": None, "draw": False, "overwrite": False, **options}
+    return stage.predict([str(word) for word in words], run, out=out, choice=choice, **asked)
 
 
 def read(out: Path) -> list[dict[str, Any]]:
@@ -291,10 +295,12 @@ def test_each_novel_head_can_be_chosen(discovered: Path, photos: Path, tmp_path:
     folder.discovery("two").save_heads(heads.state_dict())
     newest = rncdl.load(run)
     assert newest.discovery == "two"
-    assert (newest.num_clusters, rncdl.load(run, head=1).num_clusters) == (5, 9)
+    assert (newest.num_novel, rncdl.load(run, head=1).num_novel) == (5, 9)
     predict([photos / "1.png"], run, tmp_path / "out", discovery="two", head=1)
     listed = json.loads((tmp_path / "out" / "images.json").read_text())
-    assert listed["categories"][-1] == {"id": 12, "name": "novel_0008", "cluster": 8}
+    assert listed["categories"][-1] == {
+        "id": 12, "name": "novel_0008", "cluster": 8, "clusters": [8]
+    }  # fmt: skip
     with pytest.raises(rncdl.UserError, match="head 2 was asked for, but discovery 'two' has 2"):
         rncdl.load(run, head=2)
     with pytest.raises(rncdl.UserError, match="no discovery here"):
@@ -302,6 +308,35 @@ def test_each_novel_head_can_be_chosen(discovered: Path, photos: Path, tmp_path:
     shutil.rmtree(run / "discoveries")
     with pytest.raises(rncdl.UserError, match="head 1 was asked for, but there is no discovery"):
         rncdl.load(run, head=1)
+
+
+def test_decisions_count_at_once_unless_clusters_are_wanted_as_they_are(
+    discovered: Path, photos: Path, tmp_path: Path
+):
+    run = shutil.copytree(discovered, tmp_path / "run", ignore=shutil.ignore_patterns("bank"))
+    known = RunFolder(run).split().known
+    before = rncdl.load(run)
+    everything = [photos / "1.png", "predict.max_detections=1000"]
+    with DecisionStore(
+        RunFolder(run).discovery("main").decisions_file(0), num_clusters=8, heads="any"
+    ) as store:
+        states = {1: ClusterState("cup"), 5: ClusterState("cup"), 2: ClusterState(known[0])}
+        store.decide(Edit("name", {**states, 0: ClusterState(ignored=True)}))
+    assert rncdl.load(run, raw=True).names == before.names
+    after = rncdl.load(run)
+    assert after.names[:4] == [*known, "cup"]
+    assert after.clusters[:4] == [(2,), (), (), (1, 5)]
+    regions = after.predict(photos / "1.png", min_score=0.0)
+    assert regions.names is not None
+    assert regions.clusters == [after.clusters[after.names.index(name)] for name in regions.names]
+    predict(everything, run, tmp_path / "named", min_score=0.0)
+    entries = read(tmp_path / "named")
+    assert {(e["name"], e["cluster"], *e["clusters"]) for e in entries} >= {("cup", 1, 1, 5)}
+    assert {e["name"] for e in entries}.isdisjoint({"novel_0000", "novel_0001", "novel_0002"})
+    with pytest.raises(rncdl.UserError, match=r"decisions: '.*', now None"):
+        predict(everything, run, tmp_path / "named", min_score=0.0, raw=True)
+    predict(everything, run, tmp_path / "raw", min_score=0.0, raw=True)
+    assert {e["name"] for e in read(tmp_path / "raw")} == set(before.names)
 
 
 def test_drawings_differ_from_their_images(discovered: Path, photos: Path, tmp_path: Path):

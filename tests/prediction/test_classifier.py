@@ -10,6 +10,7 @@ from rncdl.config import PredictSettings, resolve_settings
 from rncdl.detector.model import Detector, ImageBatch
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.models import build_heads
+from rncdl.naming.decisions import Decisions
 from rncdl.prediction.classifier import (
     Classifier,
     discovery_classifier,
@@ -56,7 +57,7 @@ def test_the_detector_as_trained_leaves_the_background_its_share(detector):
     found = probabilities(classifier)
     torch.testing.assert_close(found, detector.known_head(FEATURES).softmax(1)[:, :K])
     assert found.sum(1).min() < 0.5
-    assert classifier.num_clusters == 0
+    assert classifier.num_novel == 0
 
 
 def test_by_default_the_discovered_heads_classify_everything(detector, heads):
@@ -128,3 +129,21 @@ def test_limits_and_names_share_what_was_computed(detector, heads):
     assert renamed.names[-1] == f"n{K + N - 1}"
     with pytest.raises(ValueError, match="1 names for 11 outputs"):
         whole.renamed(["one"])
+
+
+def test_decisions_join_what_the_heads_find(detector, heads):
+    raw = discovered(detector, heads, score="softmax")
+    decided = raw.decided(Decisions(names={1: "cup", 4: "cup", 2: "b"}, ignored=frozenset({0})))
+    assert decided.names[:4] == ("a", "b", "c", "cup")
+    assert decided.clusters[:4] == ((), (2,), (), (1, 4))
+    plain, joined = probabilities(raw), probabilities(decided)
+    torch.testing.assert_close(joined[:, 3], plain[:, K + 1] + plain[:, K + 4])
+    torch.testing.assert_close(joined[:, 1], plain[:, 1] + plain[:, K + 2])
+    torch.testing.assert_close(joined.sum(1), 1 - plain[:, K])
+    assert decided.source != raw.source
+
+
+def test_without_a_decision_nothing_changes(detector, heads):
+    raw = discovered(detector, heads)
+    assert raw.decided(None) is raw
+    assert raw.decided(Decisions(looked_at=frozenset({1}))) is raw
