@@ -599,6 +599,7 @@ def export_onnx(
             "--min-score", min=0, max=1, help="Least score; default: predict.min_score of the run."
         ),
     ] = None,
+    raw: RawOption = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace --out where it exists.")
     ] = False,
@@ -608,14 +609,14 @@ def export_onnx(
     An image of any size in; boxes, scores, labels and masks out; the classes' names in the
     metadata.
     """
+    from rncdl.prediction.predictor import HeadChoice
     from rncdl.stages.export_onnx import export_onnx as run_export
 
     run_export(
         images or [],
         run,
         out=out,
-        discovery=discovery,
-        head=head,
+        choice=HeadChoice(discovery, head, raw),
         min_score=min_score,
         overwrite=overwrite,
     )

@@ -1,7 +1,7 @@
 """`rncdl export onnx`: the detector for other programs."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ from rncdl.data.given_images import pixels_of
 from rncdl.data.image_paths import find_images
 from rncdl.errors import UserError
 from rncdl.exports.onnx import compare_with_torch, open_onnx, write_onnx
-from rncdl.prediction.predictor import load
+from rncdl.prediction.predictor import HeadChoice, load
 from rncdl.stages.predict import split_words
 from rncdl.training.progress import ProgressLine, say
 
@@ -24,8 +24,7 @@ def export_onnx(
     run_path: Path,
     *,
     out: Path,
-    discovery: str | None,
-    head: int,
+    choice: HeadChoice,
     min_score: float | None,
     overwrite: bool,
 ) -> None:
@@ -35,7 +34,7 @@ def export_onnx(
     """
     named, overrides = split_words(words)
     files = find_images(named, outside=out) if named else []
-    predictor = load(run_path, discovery=discovery, head=head, device="cpu", overrides=overrides)
+    predictor = load(run_path, **asdict(choice), device="cpu", overrides=overrides)
     if min_score is not None:
         settings = change(predictor.settings, predict={"min_score": min_score})
         predictor = replace(predictor, settings=settings)
