@@ -180,7 +180,8 @@ def test_without_the_libraries_the_way_to_get_them_is_told(name, act, tmp_path, 
 @pytest.mark.parametrize("given_hw", [*SIZES_HW, (480, 640), (1, 1), (3000, 2)])
 def test_the_size_is_that_of_the_predictor(given_hw):
     found = network_size(torch.tensor(given_hw), short_side_px=64, long_side_px=96)
-    assert tuple(found.tolist()) == resized_size(*given_hw, short_side_px=64, long_side_px=96)
+    height, width = given_hw
+    assert tuple(found.tolist()) == resized_size(height, width, 64, 96)
 
 
 @pytest.mark.parametrize("given_hw", SIZES_HW)
