@@ -259,10 +259,10 @@ def shapes(
     ] = None,
 ) -> None:
     """Draw a world of textured shapes: a dataset made by code, with exact boxes and masks."""
+    from rncdl.data.shapes import World
     from rncdl.stages.prepare import prepare_shapes
 
-    prepare_shapes(
-        out,
+    world = World(
         num_classes=classes,
         num_known=known,
         image_px=size,
@@ -274,6 +274,7 @@ def shapes(
         num_styles=styles,
         photographs=photographs,
     )
+    prepare_shapes(out, world)
 
 
 @prepare_app.command("coco-half-lvis")
@@ -620,6 +621,105 @@ def export_onnx(
         min_score=min_score,
         overwrite=overwrite,
     )
+
+
+@app.command()
+def export(
+    format_name: Annotated[
+        str,
+        typer.Argument(
+            metavar="FORMAT",
+            help="coco, yolo, voc, label-studio, cvat, fiftyone or huggingface.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the export.")],
+    images: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[IMAGE|KEY=VALUE]...",
+            help="Files, folders and globs to look at, and settings, as for `rncdl predict`.",
+            show_default=False,
+        ),
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option("--run", "-R", help="The run folder, with images.")
+    ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option("--predictions", help="A folder of `rncdl predict`, instead of images."),
+    ] = None,
+    discovery: Annotated[
+        str | None, typer.Option("--discovery", help="With images: the discovery to use.")
+    ] = None,
+    head: Annotated[int, typer.Option("--head", min=0, help="With images: the novel head.")] = 0,
+    min_score: Annotated[
+        float, typer.Option("--min-score", min=0, max=1, help="Export detections above this score.")
+    ] = 0.1,
+    only: Annotated[str, typer.Option("--only", help="all, known or novel classes.")] = "all",
+    keep_overlapping: Annotated[
+        bool,
+        typer.Option("--keep-overlapping", help="Also what overlaps a better detection."),
+    ] = False,
+    shape: Annotated[
+        str | None,
+        typer.Option("--shape", help="box, polygon or mask; default: the format's own choice."),
+    ] = None,
+    placing: Annotated[
+        str,
+        typer.Option(
+            "--images",
+            help="link (copied where links cannot be), copy or leave the image files.",
+        ),
+    ] = "link",
+    val_share: Annotated[
+        float,
+        typer.Option("--val-share", min=0, max=0.9, help="Share of validation images (yolo, voc)."),
+    ] = 0.1,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Start anew where --out holds an export.")
+    ] = False,
+    raw: RawOption = False,
+) -> None:
+    """Write detections in the format of another tool.
+
+    Clusters are named, merged and ignored as people have decided (rncdl name). Interrupted, the
+    same command goes on where it stopped. An image that cannot be read or has vanished is reported,
+    noted in skipped_images.jsonl and passed over; the exit code is then 3.
+    """
+    from rncdl.exports.formats import writer_for
+    from rncdl.exports.records import ExportRequest, Only, Placing, Shape
+    from rncdl.prediction.folder import PredictionFolder
+    from rncdl.prediction.predictor import HeadChoice
+    from rncdl.stages import export as stage
+
+    if (predictions is None) == (run is None or not images):
+        raise typer.BadParameter("give either --run and images, or --predictions")
+    try:
+        request = ExportRequest(
+            format=format_name,
+            out=out,
+            min_score=min_score,
+            only=Only(only),
+            keep_overlapping=keep_overlapping,
+            shape=None if shape is None else Shape(shape),
+            placing=Placing(placing),
+            val_share=val_share,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    writer_for(request)
+    if predictions is not None:
+        made = PredictionFolder(predictions)
+    else:
+        assert run is not None
+        made = stage.predict_for_export(
+            images or [],
+            run,
+            out,
+            choice=HeadChoice(discovery, head, raw),
+            overwrite=overwrite,
+        )
+    raise typer.Exit(3 if stage.export(request, made, overwrite=overwrite) else 0)
 
 
 @app.command()

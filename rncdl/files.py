@@ -1,18 +1,28 @@
 """Files that are either whole or not there."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from rncdl.errors import UserError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """`path` holds all of `content`, or, if anything goes wrong, what it held before."""
+    with writing_atomically(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def writing_atomically(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to, part by part, which takes its name when all is written."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -21,3 +31,6 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise UserError(
             f"{path}: cannot write ({error.strerror}); free space or choose another folder."
         ) from error
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -10,7 +10,7 @@ from rncdl.classes import ClassSplit
 from rncdl.config import DetectorSettings, Settings, resolve_settings
 from rncdl.data.annotations import load_annotations
 from rncdl.data.datasets import BadImage
-from rncdl.data.shapes.world import draw_world
+from rncdl.data.shapes import World, draw_world
 from rncdl.data.viewed_images import Pool
 from rncdl.detector.losses import supervised_losses
 from rncdl.detector.model import Detector
@@ -130,16 +130,10 @@ def test_the_authors_code_never_changes_the_rate_of_discovery():
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
     out = tmp_path_factory.mktemp("world") / "world"
-    draw_world(
-        out,
-        num_classes=4,
-        num_known=2,
-        image_px=64,
-        num_labelled=2,
-        num_unlabelled=1,
-        num_val=1,
-        num_processes=1,
+    world = World(
+        num_classes=4, num_known=2, image_px=64, num_labelled=2, num_unlabelled=1, num_val=1
     )
+    draw_world(out, world, num_processes=1)
     labelled = load_annotations(out / "labelled.json").annotations
     unlabelled = load_annotations(out / "unlabelled.json").annotations
     return Pool(ClassSplit.from_labelled(labelled).keep_known(labelled), unlabelled.images)

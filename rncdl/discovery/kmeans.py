@@ -19,12 +19,12 @@ def kmeans(features: Tensor, k: int, *, rounds: int, generator: Generator | None
     """
     if len(features) < k:
         raise ValueError(f"{len(features)} features cannot form {k} clusters")
-    return refine_centroids(features, _draw_seeds(features, k, generator), rounds=rounds)
+    return refine_centroids(features, draw_seeds(features, k, generator), rounds=rounds)
 
 
 def nearest(features: Tensor, centroids: Tensor) -> Tensor:
     """Index (R,) of the centroid (of (k, F)) nearest to each of the features (R, F)."""
-    return _nearest(features, centroids)[0]
+    return nearest_distances(features, centroids)[0]
 
 
 def refine_centroids(features: Tensor, centroids: Tensor, *, rounds: int) -> Tensor:
@@ -34,7 +34,7 @@ def refine_centroids(features: Tensor, centroids: Tensor, *, rounds: int) -> Ten
     the worst served are dealt out in turn.
     """
     for _ in range(rounds):
-        labels, squared_distances = _nearest(features, centroids)
+        labels, squared_distances = nearest_distances(features, centroids)
         counts = labels.bincount(minlength=len(centroids))
         sums = torch.zeros_like(centroids).index_add_(0, labels, features)
         centroids = sums / counts.clamp_min(1)[:, None]
@@ -71,7 +71,7 @@ def kmeans_pseudo_labels(
     return functional.one_hot(labels, num_classes).to(logits.dtype)
 
 
-def _nearest(features: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
+def nearest_distances(features: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
     """Nearest centroid's index (R,) and squared distance (R,)."""
     half_norms = 0.5 * centroids.square().sum(1)
     labels, distances = [], []
@@ -83,14 +83,24 @@ def _nearest(features: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat(labels), torch.cat(distances)
 
 
-def _draw_seeds(features: Tensor, k: int, generator: Generator | None) -> Tensor:
-    """Distinct rows of the features, far from each other by preference, (k, F)."""
-    chosen = torch.randint(len(features), (1,), generator=generator)
+def draw_seeds(
+    features: Tensor, k: int, generator: Generator | None, *, away_from: Tensor | None = None
+) -> Tensor:
+    """Distinct rows of the features, far from each other by preference, (k, F).
+
+    `away_from` (J, F): centroids that there are already, and from which they are far as well.
+    """
     distances = torch.full((len(features),), torch.inf)
+    if away_from is not None and len(away_from):
+        distances = nearest_distances(features, away_from)[1].cpu()
+        chosen = torch.zeros(0, dtype=torch.int64)
+    else:
+        chosen = torch.randint(len(features), (1,), generator=generator)
     new = chosen
     while len(chosen) < k:
-        to_new = _nearest(features, features[new.to(features.device)])[1].cpu()
-        distances = torch.minimum(distances, to_new)
+        if len(new):
+            to_new = nearest_distances(features, features[new.to(features.device)])[1].cpu()
+            distances = torch.minimum(distances, to_new)
         distances[chosen] = 0
         # Equal features lie at distance zero: when only such are left, any of them will do.
         rest = torch.ones_like(distances)

@@ -47,7 +47,12 @@ def score_clusters(
             for protocol in PROTOCOLS
         },
         counts=counts,
+        novel_called_known=_share_below(outputs[groups["novel"]], split.num_known),
     )
+
+
+def _share_below(outputs: np.ndarray, num_known: int) -> float | None:
+    return float((outputs < num_known).mean()) if len(outputs) else None
 
 
 def known_category_ids(split: ClassSplit, truth: AnnotationSet) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Everything an evaluation found, for programs and for people."""
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -8,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from rich.table import Table
 
+from rncdl.data.records import AnnotationSet
 from rncdl.evaluation.assignment import Assignment, Protocol
 from rncdl.evaluation.average_precision import APResult
 from rncdl.evaluation.clustering_scores import ClusteringScores
@@ -33,6 +35,8 @@ class Clusters:
     assignments: dict[Protocol, Assignment]
     counts: np.ndarray
     """(C, classes) int64: how many annotated boxes of each class each output took"""
+    novel_called_known: float | None
+    """share of the annotated novel boxes that a known output took; None: there are none"""
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,10 @@ class Report:
     clusters: dict[str, Clusters]
     """of the systems that have clusters"""
     scores: list[Score]
+    bounds: dict[str, APResult]
+    """box AP of those systems, had their clusters held one class each (`name_perfectly`)"""
+    mask_iou: dict[str, float | None]
+    """of the mask head with known, novel and all annotated objects, each given its true box"""
     settings: dict[str, Any]
     versions: dict[str, str]
 
@@ -135,6 +143,8 @@ class Report:
                         group: None if scores is None else asdict(scores)
                         for group, scores in found.scores.items()
                     },
+                    "novel_called_known": found.novel_called_known,
+                    "bound": _bound_values(self.bounds.get(system)),
                     "mapped_clusters": {
                         protocol: int(np.sum(assignment.is_mapped[assignment.num_known :]))
                         for protocol, assignment in found.assignments.items()
@@ -143,6 +153,7 @@ class Report:
                 for system, found in self.clusters.items()
             },
             "proposal_recall": asdict(self.recall),
+            "mask_iou": self.mask_iou,
             "settings": self.settings,
             "versions": self.versions,
         }
@@ -163,6 +174,11 @@ class Report:
             ]
             title = f"Annotated boxes in clusters: {system} ({found.num_clusters} clusters)"
             tables.append((title, ["Classes", "accuracy", "NMI", "ARI", "purity"], rows))
+        if self.clusters:
+            tables.append(self._clustering_limits())
+        if any(value is not None for value in self.mask_iou.values()):
+            cells = [[group, _cell(self.mask_iou[group])] for group in GROUPS]
+            tables.append(("Masks inside the annotated boxes", ["Classes", "mean IoU"], cells))
         limits = list(self.recall.all.average)
         header = ["Classes", *(f"AR@{k}" for k in limits), *(f"R50@{k}" for k in limits)]
         tables.append(
@@ -173,6 +189,37 @@ class Report:
             )
         )
         return tables
+
+    def _clustering_limits(self) -> tuple[str, list[str], list[list[str]]]:
+        """What a better clustering of the same regions could reach."""
+        rows = []
+        for system, found in self.clusters.items():
+            bound = _bound_values(self.bounds.get(system))
+            limit = None if bound is None else bound["novel"]
+            rows.append([system, _cell(found.novel_called_known), _cell(limit)])
+        header = ["System", "novel boxes called known", "novel AP of a perfect clustering"]
+        return "What clusters cannot mend", header, rows
+
+
+def mean_by_group(
+    values: np.ndarray, truth: AnnotationSet, known_category_ids: Collection[int]
+) -> dict[str, float | None]:
+    """Mean over the known, novel and all annotations; NaN counts for nothing, None: all are."""
+    is_known = np.isin(truth.category_ids, list(known_category_ids))
+    rows = {"known": is_known, "novel": ~is_known, "all": np.ones_like(is_known)}
+    means: dict[str, float | None] = {}
+    for group, of_group in rows.items():
+        defined = values[of_group & ~np.isnan(values)]
+        means[group] = float(defined.mean()) if len(defined) else None
+    return means
+
+
+def _bound_values(bound: APResult | None) -> dict[str, float | None] | None:
+    return None if bound is None else {group: getattr(bound, group).ap for group in GROUPS}
+
+
+def _cell(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
 
 
 def _clustering_values(scores: ClusteringScores) -> tuple[float, ...]:

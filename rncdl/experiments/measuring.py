@@ -14,15 +14,16 @@ from rncdl.data.records import AnnotationSet
 from rncdl.detector.locating import RegionCache
 from rncdl.detector.model import Detector
 from rncdl.evaluation.assignment import Protocol, write_assignment, write_counts
-from rncdl.evaluation.average_precision import evaluate_detections
+from rncdl.evaluation.average_precision import APResult, evaluate_detections
 from rncdl.evaluation.clusters import (
     PROTOCOLS,
     assigned_category_ids,
     known_category_ids,
     score_clusters,
 )
+from rncdl.evaluation.perfect_clustering import name_perfectly
 from rncdl.evaluation.recall import measure_recall
-from rncdl.evaluation.report import Clusters, Report, Score
+from rncdl.evaluation.report import Clusters, Report, Score, mean_by_group
 from rncdl.evaluation.tables import write_class_csv
 from rncdl.prediction.annotated import look_at_annotations
 from rncdl.prediction.classifier import Classifier
@@ -48,6 +49,8 @@ class Examination:
     """categories that the tables count as known; None: those of `split`"""
     frequencies: Frequencies | None = None
     with_masks: bool = True
+    with_bound: bool = False
+    """whether to measure, too, what a perfect clustering of the same regions would reach"""
 
 
 @dataclass(frozen=True)
@@ -90,9 +93,13 @@ def measure(
         for (name, one), outputs in zip(clustering.items(), look.outputs, strict=True)
     }
     named = list(_name_outputs(classifiers, clusters, truth, split))
+    unnamed = _keep_outputs(clustering) if examination.with_bound else []
     inference = Inference(
         detector,
-        [one.classifier.limited_to(torch.from_numpy(one.category_ids >= 0)) for one in named],
+        [
+            one.classifier.limited_to(torch.from_numpy(one.category_ids >= 0))
+            for one in (*named, *unnamed)
+        ],
         settings,
         with_masks=examination.with_masks,
         cache=cache,
@@ -100,7 +107,7 @@ def measure(
     batches = predict_images(inference, truth.images, processes=processes)
     # The files are the hand-over between processes; one classifier's detections of a large set
     # fill the memory, all of them would not fit.
-    bad_images = _write_predictions(batches, named, examination.folder, processes)
+    bad_images = _write_predictions(batches, [*named, *unnamed], examination.folder, processes)
     lost = {
         bad.path for share in processes.gather([*look.bad_images, *bad_images]) for bad in share
     }
@@ -116,6 +123,10 @@ def measure(
         recall=measure_recall(look.proposals, truth, known_category_ids=known_ids),
         clusters=clusters,
         scores=scores,
+        bounds={
+            one.system: _bound(one, clusters[one.system], examination, known_ids) for one in unnamed
+        },
+        mask_iou=mean_by_group(look.mask_ious, truth, known_ids),
         settings=settings.model_dump(mode="json"),
         versions=versions(),
     )
@@ -176,6 +187,32 @@ def _name_outputs(
         for protocol in PROTOCOLS:
             ids = assigned_category_ids(clusters[name].assignments[protocol], truth)
             yield _Named(name, classifier, protocol, ids)
+
+
+def _keep_outputs(clustering: Mapping[str, Classifier]) -> list[_Named]:
+    """Each classifier with all its outputs, as numbers in place of categories."""
+    return [_Named(name, one, None, np.arange(len(one.names))) for name, one in clustering.items()]
+
+
+def _bound(
+    one: _Named, clusters: Clusters, examination: Examination, known_ids: Collection[int]
+) -> APResult:
+    """Box AP of a perfect clustering with the scores that this one's detections have."""
+    truth, predict = examination.truth, examination.settings.predict
+    found = name_perfectly(
+        read_detections(examination.folder.predictions(one.name), images=truth.images),
+        truth,
+        category_ids=assigned_category_ids(clusters.assignments["fixed"], truth),
+        num_known=examination.split.num_known,
+        nms=predict.nms,
+    )
+    return evaluate_detections(
+        truth,
+        found,
+        iou_type="bbox",
+        known_category_ids=known_ids,
+        max_detections=predict.max_detections,
+    )
 
 
 def _write_predictions(

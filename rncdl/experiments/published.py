@@ -20,6 +20,7 @@ COMPARED = (
     Line("UNO", "uno", published=Published(2.18, 21.09, 0.61)),
     Line("k-means on region features", "kmeans-features", published=Published(1.55, 17.77, 0.20)),
     Line("k-means on region features, soft", "kmeans-features-soft"),
+    Line("semi-supervised k-means", "semi-supervised-kmeans"),
     Line("PANDAS", "pandas"),
     Line("RNCDL, random novel head", RANDOM_HEAD_KEY, published=Published(1.95, 23.51, 0.17)),
     Line("RNCDL", RNCDL_KEY, published=RNCDL),

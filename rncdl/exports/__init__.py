@@ -1,1 +1,1 @@
-"""Out into other tools: annotation formats, and the detector itself as ONNX."""
+"""Out into other tools: detections in their formats, and the detector itself as ONNX."""

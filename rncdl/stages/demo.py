@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from rncdl.config import Settings, change, resolve_settings
+from rncdl.data.shapes import World
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
 from rncdl.evaluation.average_precision import APResult
@@ -106,14 +107,15 @@ def run_demo(out: Path, *, seed: int, size: DemoSize) -> None:
 def _draw(world: Path, size: DemoSize, *, seed: int) -> None:
     prepare_shapes(
         world,
-        num_classes=size.classes,
-        num_known=size.known,
-        image_px=size.image_px,
-        num_labelled=size.labelled,
-        num_unlabelled=size.unlabelled,
-        num_val=size.val,
-        imbalance=10.0,
-        seed=seed,
+        World(
+            num_classes=size.classes,
+            num_known=size.known,
+            image_px=size.image_px,
+            num_labelled=size.labelled,
+            num_unlabelled=size.unlabelled,
+            num_val=size.val,
+            seed=seed,
+        ),
     )
 
 

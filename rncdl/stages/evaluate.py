@@ -57,7 +57,12 @@ def evaluate(
             heads = load_heads(run, detector, name)
             classifiers = classifiers_of(detector, heads, split.known, settings.predict)
         examination = Examination(
-            truth, split, folder, settings, frequencies=_frequencies(train_labels, truth)
+            truth,
+            split,
+            folder,
+            settings,
+            frequencies=_frequencies(train_labels, truth),
+            with_bound=True,
         )
         report = measure(detector, classifiers, examination, processes=processes)
     if report is not None:

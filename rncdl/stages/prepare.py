@@ -5,44 +5,17 @@ from pathlib import Path
 from rich.table import Table
 
 from rncdl.data.check import find_problems
-from rncdl.data.shapes.world import draw_world
+from rncdl.data.shapes import World, draw_world
 from rncdl.training.progress import ProgressLine, console, say
 
 MAX_ROWS = 200
 """Problems shown one by one; more are only counted."""
 
 
-def prepare_shapes(
-    out: Path,
-    *,
-    num_classes: int,
-    num_known: int,
-    image_px: int,
-    num_labelled: int,
-    num_unlabelled: int,
-    num_val: int,
-    imbalance: float,
-    seed: int,
-    num_styles: int = 1,
-    photographs: Path | None = None,
-) -> None:
+def prepare_shapes(out: Path, world: World) -> None:
     """Draw the world into `out`."""
-    total = num_labelled + num_unlabelled + num_val
-    with ProgressLine("draw", total, unit="images") as progress:
-        draw_world(
-            out,
-            num_classes=num_classes,
-            num_known=num_known,
-            image_px=image_px,
-            num_labelled=num_labelled,
-            num_unlabelled=num_unlabelled,
-            num_val=num_val,
-            imbalance=imbalance,
-            seed=seed,
-            num_styles=num_styles,
-            photographs=photographs,
-            progress=lambda done, _: progress.advance_to(done),
-        )
+    with ProgressLine("draw", world.num_images, unit="images") as progress:
+        draw_world(out, world, progress=lambda done, _: progress.advance_to(done))
     say(f"{out}: labelled.json, unlabelled.json, val.json, oracle.json, images/")
 
 

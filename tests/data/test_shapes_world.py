@@ -1,6 +1,7 @@
 import errno
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from PIL import Image
 from pycocotools import mask as coco_mask
 
-from rncdl.data.shapes import draw_world
+from rncdl.data.shapes import World, draw_world
 from rncdl.errors import UserError
 
 SMALL: dict[str, Any] = {"num_labelled": 60, "num_unlabelled": 60, "num_val": 30, "image_px": 96}
@@ -27,17 +28,17 @@ def _bytes(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("world")
-    draw_world(folder, num_processes=1, **SMALL)
+    draw_world(folder, World(**SMALL), num_processes=1)
     return folder
 
 
 def test_same_bytes_for_any_number_of_processes(world, tmp_path):
-    draw_world(tmp_path, num_processes=2, **SMALL)
+    draw_world(tmp_path, World(**SMALL), num_processes=2)
     assert _bytes(tmp_path) == _bytes(world)
 
 
 def test_another_seed_gives_other_pictures_and_other_known_classes(world, tmp_path):
-    draw_world(tmp_path, num_processes=1, seed=1, **TINY)
+    draw_world(tmp_path, World(seed=1, **TINY), num_processes=1)
     other = _bytes(tmp_path)
     assert not set(other.values()) & set(_bytes(world).values())
     names = [
@@ -157,19 +158,19 @@ def test_frequencies_have_a_long_tail_with_known_and_novel_at_both_ends(world):
 
 
 def test_a_balanced_world_has_no_tail(tmp_path):
-    draw_world(tmp_path, num_classes=4, num_known=2, imbalance=1, **SMALL)
+    draw_world(tmp_path, World(num_classes=4, num_known=2, imbalance=1, **SMALL))
     counts = [c["instance_count"] for c in _read(tmp_path, "val.json")["categories"]]
     assert max(counts) < 1.2 * min(counts)
     assert {c["frequency"] for c in _read(tmp_path, "val.json")["categories"]} == {"f"}
 
 
 def test_a_finished_world_is_left_as_it_is(tmp_path):
-    draw_world(tmp_path, num_processes=1, **TINY)
+    draw_world(tmp_path, World(**TINY), num_processes=1)
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
-    draw_world(tmp_path, num_processes=1, **TINY)
+    draw_world(tmp_path, World(**TINY), num_processes=1)
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")} == before
     with pytest.raises(UserError, match="seed = 0 there, 3 here"):
-        draw_world(tmp_path, num_processes=1, seed=3, **TINY)
+        draw_world(tmp_path, World(seed=3, **TINY), num_processes=1)
 
 
 @pytest.mark.parametrize("num_processes", [1, 2])
@@ -181,31 +182,31 @@ def test_an_interrupted_world_is_not_finished_and_can_be_drawn_again(tmp_path, n
 
     broken, whole = tmp_path / "broken", tmp_path / "whole"
     with pytest.raises(KeyboardInterrupt):
-        draw_world(broken, num_processes=num_processes, progress=stop, **TINY)
+        draw_world(broken, World(**TINY), num_processes=num_processes, progress=stop)
     assert not list(broken.glob("*.json"))
     (broken / "images" / "stale.jpg").touch()
-    draw_world(broken, num_processes=num_processes, **TINY)
-    draw_world(whole, num_processes=1, **TINY)
+    draw_world(broken, World(**TINY), num_processes=num_processes)
+    draw_world(whole, World(**TINY), num_processes=1)
     assert _bytes(broken) == _bytes(whole)
 
 
 def test_progress_counts_every_picture(tmp_path):
     heard: list[tuple[int, int]] = []
-    draw_world(tmp_path, num_processes=1, progress=lambda *step: heard.append(step), **TINY)
+    draw_world(tmp_path, World(**TINY), num_processes=1, progress=lambda *step: heard.append(step))
     assert heard == [(n, 7) for n in range(1, 8)]
 
 
 def test_a_directory_with_other_things_is_refused(tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(UserError, match="not a drawn world"):
-        draw_world(tmp_path, **TINY)
+        draw_world(tmp_path, World(**TINY))
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 def test_a_path_that_cannot_be_a_directory_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="cannot write the drawn world"):
-        draw_world(tmp_path / "file" / "world", **TINY)
+        draw_world(tmp_path / "file" / "world", World(**TINY))
 
 
 def test_a_full_disk_is_reported_and_leaves_nothing_that_looks_finished(tmp_path, monkeypatch):
@@ -214,7 +215,7 @@ def test_a_full_disk_is_reported_and_leaves_nothing_that_looks_finished(tmp_path
 
     monkeypatch.setattr(Image.Image, "save", no_room)
     with pytest.raises(UserError, match="No space left"):
-        draw_world(tmp_path, num_processes=1, **TINY)
+        draw_world(tmp_path, World(**TINY), num_processes=1)
     assert not (tmp_path / "world.json").exists()
     assert not (tmp_path / "val.json").exists()
 
@@ -231,13 +232,13 @@ def test_a_full_disk_is_reported_and_leaves_nothing_that_looks_finished(tmp_path
 )
 def test_settings_out_of_range_are_named(tmp_path, name, value):
     with pytest.raises(UserError, match=f"{name} = {value}"):
-        draw_world(tmp_path / "world", **{name: value})
+        draw_world(tmp_path / "world", World(**{name: value}))
     assert not (tmp_path / "world").exists()
 
 
 def test_a_thousand_classes_all_appear(tmp_path):
-    draw_world(tmp_path, num_classes=1000, num_known=300, num_labelled=400, num_unlabelled=10,
-               num_val=5, image_px=64)  # fmt: skip
+    world = World(num_classes=1000, num_known=300, image_px=64)
+    draw_world(tmp_path, replace(world, num_labelled=400, num_unlabelled=10, num_val=5))
     val = _read(tmp_path, "val.json")
     assert len({c["name"] for c in val["categories"]}) == 1000
     assert sum(c["image_count"] > 0 for c in val["categories"]) > 950
@@ -249,7 +250,7 @@ class TestDifficulty:
     @pytest.fixture(scope="class")
     def objects(self, tmp_path_factory):
         folder = tmp_path_factory.mktemp("balanced")
-        draw_world(folder, imbalance=1, num_labelled=240, num_unlabelled=1, num_val=120)
+        draw_world(folder, World(imbalance=1, num_labelled=240, num_unlabelled=1, num_val=120))
         return [self._load(folder, name) for name in ("oracle.json", "val.json")]
 
     @staticmethod
@@ -323,19 +324,21 @@ def test_the_kind_world_says_nothing_of_harder_ones(world):
 def test_a_harder_world_has_the_same_objects_drawn_otherwise(harder, photographs, tmp_path):
     if "photographs" in harder:
         harder = {"photographs": photographs}
-    draw_world(tmp_path / "kind", num_processes=1, **TINY)
-    draw_world(tmp_path / "hard", num_processes=1, **harder, **TINY)
+    draw_world(tmp_path / "kind", World(**TINY), num_processes=1)
+    draw_world(tmp_path / "hard", World(**harder, **TINY), num_processes=1)
     kind, hard = (_read(tmp_path / name, "val.json") for name in ("kind", "hard"))
     assert kind["categories"] == hard["categories"]
     same = [(tmp_path / "kind" / i["file_name"]).read_bytes() for i in kind["images"]]
     assert [(tmp_path / "hard" / i["file_name"]).read_bytes() for i in hard["images"]] != same
-    draw_world(tmp_path / "hard", num_processes=1, **harder, **TINY)  # finished: left as it is
+    draw_world(
+        tmp_path / "hard", World(**harder, **TINY), num_processes=1
+    )  # finished: left as it is
     with pytest.raises(UserError, match="other settings"):
-        draw_world(tmp_path / "hard", num_processes=1, **TINY)
+        draw_world(tmp_path / "hard", World(**TINY), num_processes=1)
 
 
 def test_photographs_lie_behind_the_objects(photographs, tmp_path):
-    draw_world(tmp_path, num_processes=1, photographs=photographs, **TINY)
+    draw_world(tmp_path, World(photographs=photographs, **TINY), num_processes=1)
     corners = set()
     for path in (tmp_path / "images").iterdir():
         pixels = np.asarray(Image.open(path)).astype(int)
@@ -347,10 +350,12 @@ def test_photographs_lie_behind_the_objects(photographs, tmp_path):
 def test_an_empty_folder_of_photographs_is_named(tmp_path):
     (tmp_path / "none").mkdir()
     with pytest.raises(UserError, match="none"):
-        draw_world(tmp_path / "world", num_processes=1, photographs=tmp_path / "none", **TINY)
+        draw_world(
+            tmp_path / "world", World(photographs=tmp_path / "none", **TINY), num_processes=1
+        )
 
 
 @pytest.mark.parametrize("num_styles", [0, 5])
 def test_there_are_four_styles(num_styles, tmp_path):
     with pytest.raises(UserError, match="num_styles"):
-        draw_world(tmp_path, num_processes=1, num_styles=num_styles, **TINY)
+        draw_world(tmp_path, World(num_styles=num_styles, **TINY), num_processes=1)

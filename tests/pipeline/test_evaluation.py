@@ -49,6 +49,10 @@ def test_a_discovery_gets_every_table_of_the_paper(world: Path, discovered: Path
     assert ("knownonly", None, "before", "bbox") in readings
     clustering = report["clusters"]["head0"]["scores"]["all"]
     assert 0 < clustering["accuracy"] <= clustering["purity"] <= 1
+    assert 0 <= report["clusters"]["head0"]["novel_called_known"] <= 1
+    novel = next(e for e in report["ap"] if e["system"] == "head0")["novel"]["ap"]
+    assert report["clusters"]["head0"]["bound"]["novel"] >= novel
+    assert all(0 < report["mask_iou"][group] < 1 for group in ("known", "novel", "all"))
     for entry in report["ap"]:
         assert entry["all"]["ap"] is not None
     lines = folder.assignment("head0_fixed").read_text().splitlines()
@@ -88,6 +92,7 @@ def test_two_processes_find_what_one_finds(world: Path, discovered: Path, tmp_pa
     assert reports[0]["ap"] == reports[1]["ap"]
     assert reports[0]["clusters"] == reports[1]["clusters"]
     assert reports[0]["proposal_recall"] == reports[1]["proposal_recall"]
+    assert reports[0]["mask_iou"] == reports[1]["mask_iou"]
 
 
 def test_foreground_scores_change_the_order(world: Path, discovered: Path, tmp_path: Path):

@@ -1,4 +1,9 @@
+import gc
+import multiprocessing
+import os
+import socket
 import time
+import weakref
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +24,7 @@ from rncdl.training.processes import (
     join_processes,
     seed_step,
 )
+from tests.pipeline.tiny import HANGS_S
 from tests.two_processes import run_in_two_processes
 
 ALONE = Processes(rank=0, count=1, device=torch.device("cpu"))
@@ -130,6 +136,38 @@ def test_two_processes_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert isinstance(main["other_error"], KeyError)
     assert isinstance(other["other_error"], UserError)
     assert "KeyError" in str(other["other_error"])
+
+
+def wrap_in_a_cycle(processes: Processes) -> weakref.ref[torch.nn.Module]:
+    """A module that averages gradients and can be reached from itself."""
+    wrapped = processes.wrap(torch.nn.Linear(2, 1))
+    wrapped(torch.ones(1, 2)).sum().backward()
+    wrapped.__dict__["itself"] = wrapped
+    return weakref.ref(wrapped)
+
+
+def join_wrap_and_leave(place: str, rank: int, left: Any) -> None:
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2")
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = place.split(":")
+    gc.disable()
+    with join_processes("cpu") as processes:
+        wrapped = wrap_in_a_cycle(processes)
+    left.put(wrapped() is None)
+
+
+def test_nothing_that_holds_threads_outlives_the_group():
+    """Threads of a collective that are there when Python ends would abort it."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{listener.getsockname()[1]}"
+    spawn = multiprocessing.get_context("spawn")
+    left = spawn.Queue()
+    fellows = [spawn.Process(target=join_wrap_and_leave, args=(place, r, left)) for r in (0, 1)]
+    for fellow in fellows:
+        fellow.start()
+    assert [left.get(timeout=HANGS_S) for _ in fellows] == [True, True]
+    for fellow in fellows:
+        fellow.join()
 
 
 def test_a_process_alone_makes_everything_itself():

@@ -36,26 +36,37 @@ _FINISHED, _UNFINISHED = "world.json", "world.unfinished"
 
 
 @dataclass(frozen=True)
-class _Settings:
-    num_classes: int
-    num_known: int
-    image_px: int
-    num_labelled: int
-    num_unlabelled: int
-    num_val: int
-    imbalance: float
-    seed: int
-    drawing_version: int = _DRAWING_VERSION
+class World:
+    """What a drawn world is like; everything its bytes depend on."""
+
+    num_classes: int = 20
+    num_known: int = 8
+    image_px: int = 128
+    num_labelled: int = 1200
+    num_unlabelled: int = 1200
+    num_val: int = 300
+    imbalance: float = 10.0
+    """how many times more objects the most frequent class has than the rarest"""
+    seed: int = 0
     num_styles: int = 1
-    photographs: str | None = None
+    """in how many manners each class is drawn; more make the world harder"""
+    photographs: Path | None = None
+    """a folder of them, to lie behind the objects instead of paper; harder, too"""
+
+    @property
+    def num_images(self) -> int:
+        """Of all three parts."""
+        return self.num_labelled + self.num_unlabelled + self.num_val
 
     def noted(self) -> dict[str, Any]:
         """What `world.json` holds: of the harder worlds' settings only those in use."""
-        values = asdict(self)
+        values = {**asdict(self), "drawing_version": _DRAWING_VERSION}
         if self.num_styles == 1:
             del values["num_styles"]
         if self.photographs is None:
             del values["photographs"]
+        else:
+            values["photographs"] = str(self.photographs.resolve())
         return values
 
 
@@ -70,49 +81,25 @@ class _Plan:
 
 def draw_world(
     out_dir: Path,
+    world: World = World(),  # noqa: B008 -- frozen
     *,
-    num_classes: int = 20,
-    num_known: int = 8,
-    image_px: int = 128,
-    num_labelled: int = 1200,
-    num_unlabelled: int = 1200,
-    num_val: int = 300,
-    imbalance: float = 10.0,
-    seed: int = 0,
-    num_styles: int = 1,
-    photographs: Path | None = None,
     num_processes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """A dataset in `out_dir`: `images/`, labelled, unlabelled, val and oracle json, `world.json`.
 
     `labelled.json` holds the known classes alone, `unlabelled.json` images alone, `val.json` all
-    classes with LVIS's fields, `oracle.json` all classes of all training images. `imbalance` is
-    how many times more objects the most frequent class has than the rarest. Harder worlds:
-    `num_styles`, in how many manners each class is drawn; `photographs`, a folder of them to lie
-    behind the objects instead of paper. `num_processes`
+    classes with LVIS's fields, `oracle.json` all classes of all training images. `num_processes`
     (default: all cores) changes nothing but the time; `progress` hears (drawn, total) pictures.
     A finished world with the same settings is left as it is.
     """
-    settings = _Settings(
-        num_classes=num_classes,
-        num_known=num_known,
-        image_px=image_px,
-        num_labelled=num_labelled,
-        num_unlabelled=num_unlabelled,
-        num_val=num_val,
-        imbalance=imbalance,
-        seed=seed,
-        num_styles=num_styles,
-        photographs=None if photographs is None else str(photographs.resolve()),
-    )
-    _check_settings(settings)
+    _check_settings(world)
     try:
-        if _is_finished(out_dir, settings):
+        if _is_finished(out_dir, world):
             return
         _start_afresh(out_dir)
-        _draw(out_dir, settings, num_processes=num_processes, progress=progress)
-        _write_json(out_dir / _FINISHED, settings.noted())
+        _draw(out_dir, world, num_processes=num_processes, progress=progress)
+        _write_json(out_dir / _FINISHED, world.noted())
         (out_dir / _UNFINISHED).unlink()
     except OSError as error:
         place = error.filename or out_dir
@@ -122,7 +109,7 @@ def draw_world(
         ) from error
 
 
-def _check_settings(s: _Settings) -> None:
+def _check_settings(s: World) -> None:
     bounds = {
         "num_classes": (2, MAX_CLASSES),
         "num_known": (1, s.num_classes - 1),
@@ -140,7 +127,7 @@ def _check_settings(s: _Settings) -> None:
             raise UserError(f"Drawn world: {name} = {value} must lie in {low} to {high}.")
 
 
-def _is_finished(out_dir: Path, settings: _Settings) -> bool:
+def _is_finished(out_dir: Path, world: World) -> bool:
     """True for a finished world of these settings; refuses any other non-empty directory."""
     if not out_dir.exists() or not any(out_dir.iterdir()) or (out_dir / _UNFINISHED).is_file():
         return False
@@ -150,7 +137,7 @@ def _is_finished(out_dir: Path, settings: _Settings) -> bool:
         found = None
     if not isinstance(found, dict) or "drawing_version" not in found:
         raise UserError(f"{out_dir}: not empty and not a drawn world. Choose another directory.")
-    wanted = settings.noted()
+    wanted = world.noted()
     changed = [
         f"{k} = {found.get(k)} there, {wanted.get(k)} here"
         for k in sorted(found.keys() | wanted.keys())
@@ -177,7 +164,7 @@ def _start_afresh(out_dir: Path) -> None:
 
 def _draw(
     out_dir: Path,
-    s: _Settings,
+    s: World,
     *,
     num_processes: int | None,
     progress: Callable[[int, int], None] | None,
@@ -185,7 +172,7 @@ def _draw(
     """Draw every picture, then write the annotation files."""
     kinds = list_classes(s.num_classes)
     known, plans = _plan_world(s)
-    found = () if s.photographs is None else tuple(list_images(Path(s.photographs)))
+    found = () if s.photographs is None else tuple(list_images(s.photographs.resolve()))
     draw = partial(
         _draw_image,
         kinds=kinds,
@@ -214,7 +201,7 @@ def _draw(
         _write_json(out_dir / name, content)
 
 
-def _plan_world(s: _Settings) -> tuple[list[int], list[_Plan]]:
+def _plan_world(s: World) -> tuple[list[int], list[_Plan]]:
     """The known class indices, and every picture: labelled, unlabelled, then validation."""
     rng = np.random.default_rng(s.seed)
     class_of_rank = rng.permutation(s.num_classes)

@@ -23,6 +23,7 @@ from rncdl.experiments.baselines.fitting import Fitting
 from rncdl.experiments.baselines.orca import OrcaHead, train_orca
 from rncdl.experiments.baselines.pool_images import PoolImages
 from rncdl.experiments.baselines.prototypes import fit_prototypes
+from rncdl.experiments.baselines.semi_supervised import fit_groups
 from rncdl.experiments.baselines.uno import UnoHeads, train_uno
 from rncdl.experiments.baselines.weng import (
     CropEmbedding,
@@ -101,6 +102,16 @@ def _kmeans_features(material: Material) -> CentroidClassifier:
 
 def _kmeans_features_soft(material: Material) -> nn.Module:
     return soften(_kmeans_features(material), material.bank, seed=material.seed)
+
+
+def _semi_supervised_kmeans(material: Material) -> nn.Module:
+    return fit_groups(
+        material.bank,
+        num_known=material.num_known,
+        num_clusters=material.num_clusters,
+        seed=material.seed,
+        device=material.detector.device,
+    )
 
 
 def _kmeans_crops(material: Material) -> nn.Module:
@@ -193,6 +204,7 @@ def _pandas(material: Material) -> nn.Module:
 METHODS: Mapping[str, Callable[[Material], nn.Module]] = {
     "kmeans-features": _kmeans_features,
     "kmeans-features-soft": _kmeans_features_soft,
+    "semi-supervised-kmeans": _semi_supervised_kmeans,
     "kmeans-crops": _kmeans_crops,
     "weng": _weng,
     "orca": _orca,

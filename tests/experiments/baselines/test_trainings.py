@@ -119,7 +119,8 @@ def test_half_precision_gives_finite_classifiers_in_float32(
 
 
 @pytest.mark.parametrize(
-    "name", ["kmeans-features", "kmeans-features-soft", "pandas", "orca", "uno"]
+    "name",
+    ["kmeans-features", "kmeans-features-soft", "semi-supervised-kmeans", "pandas", "orca", "uno"],
 )
 def test_region_features_are_classified_in_float32_even_under_autocast(name: str, tmp_path: Path):
     """In bfloat16 two classes whose cosines differ by less than 0.4 % would tie."""
@@ -175,7 +176,14 @@ def test_no_network_or_loss_computes_in_float64(tmp_path: Path, monkeypatch: pyt
     material = material_of(tmp_path, "bank")
     vectors = torch.randn(5, 3).requires_grad_()
     with _Operations() as seen:
-        for name in ("kmeans-features", "kmeans-features-soft", "pandas", "orca", "uno"):
+        for name in (
+            "kmeans-features",
+            "kmeans-features-soft",
+            "semi-supervised-kmeans",
+            "pandas",
+            "orca",
+            "uno",
+        ):
             classify_one_image(METHODS[name](material), material)
         triplet_loss(vectors, vectors.flip(0), vectors).backward()
     assert seen.dtypes[torch.float32] > 0
@@ -184,7 +192,18 @@ def test_no_network_or_loss_computes_in_float64(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize(
     ("name", "features"),
-    [*TRAINED, *((name, "bank") for name in ("kmeans-features", "kmeans-features-soft", "pandas"))],
+    [
+        *TRAINED,
+        *(
+            (name, "bank")
+            for name in (
+                "kmeans-features",
+                "kmeans-features-soft",
+                "semi-supervised-kmeans",
+                "pandas",
+            )
+        ),
+    ],
 )
 def test_a_classifier_moves_as_a_whole(
     name: str, features: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
