@@ -277,6 +277,10 @@ class DiscoveryFolder:
         """What people decided about a head's clusters."""
         return self.path / f"decisions_head{head}.sqlite"
 
+    def membership_dir(self, head: int) -> Path:
+        """Which cluster of a head each region of the bank belongs to; made again where missing."""
+        return self.path / f"membership_head{head}"
+
     def decisions(self, head: int) -> Decisions:
         """What people have decided about a head's clusters so far."""
         return read_decisions(self.decisions_file(head))

@@ -81,19 +81,36 @@ def open_file(
     colours: Literal["light", "dark"] = "light",
     media: Literal["screen", "print"] = "screen",
 ) -> Iterator[Watched]:
-    """The page, once it has loaded."""
+    """The page of a file, once it has loaded."""
+    with open_address(
+        browser, path.as_uri(), width_px=width_px, colours=colours, media=media
+    ) as opened:
+        yield opened
+
+
+@contextmanager
+def open_address(
+    browser: "Browser",
+    address: str,
+    *,
+    width_px: int = 1280,
+    colours: Literal["light", "dark"] = "light",
+    media: Literal["screen", "print"] = "screen",
+) -> Iterator[Watched]:
+    """The page, once it has loaded; the page of a server may ask for what is below its address."""
     context = browser.new_context(viewport={"width": width_px, "height": 900}, color_scheme=colours)
     context.set_default_timeout(_HANGS_MS)
     page = context.new_page()
     page.emulate_media(media=media)
     watched = Watched(page)
     complain = watched.complaints.append
+    own = ("file:", "data:") if address.startswith("file:") else (address.partition("#")[0],)
     page.on("console", lambda said: complain(said.text) if said.type != "log" else None)
     page.on("pageerror", lambda error: complain(str(error)))
     page.on(
         "request",
-        lambda asked: None if asked.url.startswith(("file:", "data:")) else complain(asked.url),
+        lambda asked: None if asked.url.startswith(own) else complain(asked.url),
     )
-    page.goto(path.as_uri())
+    page.goto(address)
     yield watched
     context.close()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from scipy.optimize import linear_sum_assignment
 
 from rncdl.detector.vit import VitBackbone
 from rncdl.errors import UserError
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 OUTPUTS = ("boxes", "scores", "labels", "masks")
+MAX_BOX_PX = 0.1
+MAX_SCORE = 1e-3
+_NO_PAIR = 1000.0
+"""Costs more than all pairs of an image could save."""
 _TRACED_HW = (96, 160)
 """Of the image that is looked at while the graph is traced; any would do."""
 _DESCRIPTION = """\
@@ -31,13 +36,25 @@ which are known classes and the others clusters. masks: (D, 28, 28) probabilitie
 
 
 @dataclass(frozen=True)
-class Difference:
-    """By how much ONNX Runtime and PyTorch differ on an image, detection by detection."""
+class Agreement:
+    """How far ONNX Runtime and PyTorch find the same; of several images, all together."""
 
-    boxes_px: float
-    scores: float
-    same_classes: bool
-    """also: as many detections"""
+    num_detections: int = 0
+    """PyTorch's"""
+    num_alone: int = 0
+    """detections of either without a partner: of the same class, box and score within tolerance"""
+    boxes_px: float = 0
+    """the largest difference between partners' boxes"""
+    scores: float = 0
+    """the largest difference between partners' scores"""
+
+    def __add__(self, other: "Agreement") -> "Agreement":
+        return Agreement(
+            self.num_detections + other.num_detections,
+            self.num_alone + other.num_alone,
+            max(self.boxes_px, other.boxes_px),
+            max(self.scores, other.scores),
+        )
 
 
 def write_onnx(predictor: Predictor, path: Path, *, overwrite: bool = False) -> None:
@@ -110,23 +127,25 @@ def open_onnx(path: Path, *, threads: int = 0) -> "InferenceSession":
 
 def compare_with_torch(
     session: "InferenceSession", predictor: Predictor, pixels: np.ndarray
-) -> Difference:
-    """What both find in an image (height, width, 3) uint8."""
+) -> Agreement:
+    """What both find in an image (height, width, 3) uint8, in whatever order."""
     boxes, scores, labels, *_ = session.run(None, {"image": pixels})
     found = predictor.predict(pixels, masks=False)
     assert found.scores is not None
     assert found.labels is not None
-    if len(found) != len(boxes) or not np.array_equal(found.labels.numpy(), labels):
-        return Difference(np.inf, np.inf, same_classes=False)
-    return Difference(
-        boxes_px=_largest(found.boxes_xyxy.numpy() - boxes),
-        scores=_largest(found.scores.numpy() - scores),
-        same_classes=True,
+    moved_px = np.abs(found.boxes_xyxy.numpy()[:, None] - boxes).max(2)
+    scored = np.abs(found.scores.numpy()[:, None] - scores)
+    may_pair = (moved_px <= MAX_BOX_PX) & (scored <= MAX_SCORE)
+    may_pair &= found.labels.numpy()[:, None] == labels
+    far = np.where(may_pair, moved_px / MAX_BOX_PX + scored / MAX_SCORE, _NO_PAIR)
+    partners = linear_sum_assignment(far)
+    is_pair = may_pair[partners]
+    return Agreement(
+        num_detections=len(found),
+        num_alone=len(found) + len(boxes) - 2 * int(is_pair.sum()),
+        boxes_px=float(moved_px[partners][is_pair].max(initial=0)),
+        scores=float(scored[partners][is_pair].max(initial=0)),
     )
-
-
-def _largest(difference: np.ndarray) -> float:
-    return float(np.abs(difference).max(initial=0))
 
 
 def _import(name: str) -> Any:

@@ -63,7 +63,7 @@ class ClusterSummaries:
 
 
 @dataclass(frozen=True)
-class _Block:
+class Block:
     """R regions of whole images, and what the heads make of them."""
 
     image_index: np.ndarray
@@ -100,20 +100,24 @@ def summarise_clusters(
     the bank.
     """
     heads = heads.eval()
-    num_known, num_clusters = heads.num_known, heads.num_clusters[head]
-    totals = _Totals(num_known, heads.novel[head].prototypes.cpu())
+    totals = ClusterTotals(heads.num_known, heads.novel[head].prototypes.cpu())
     search = ExemplarSearch(exemplars)
     random = np.random.default_rng(seed)
     num_regions = int(bank.counts().clip(min=0).sum())
     with ProgressLine("summarise", num_regions, unit="regions", shown=shown) as progress:
-        for image_index, regions, features in _blocks(bank):
-            block = _look(
-                heads, head, features, known=known, image_index=image_index, regions=regions
-            )
+        for block in look_at_regions(bank, heads, head=head, known=known):
             totals.add(block)
-            _show_candidates(search, block, num_known=num_known, random=random)
-            progress.advance(len(features))
-    return totals.summaries(search.chosen(num_clusters))
+            _show_candidates(search, block, num_known=heads.num_known, random=random)
+            progress.advance(len(block.regions))
+    return totals.summaries(search.chosen(heads.num_clusters[head]))
+
+
+def look_at_regions(
+    bank: Bank, heads: DiscoveryHeads, *, head: int = 0, known: nn.Module | None = None
+) -> Iterator[Block]:
+    """What the heads, in evaluation mode, make of the first view of every region in the bank."""
+    for image_index, regions, features in _blocks(bank):
+        yield _look(heads, head, features, known=known, image_index=image_index, regions=regions)
 
 
 def _blocks(bank: Bank) -> Iterator[tuple[np.ndarray, np.ndarray, Tensor]]:
@@ -140,7 +144,7 @@ def _look(
     known: nn.Module | None,
     image_index: np.ndarray,
     regions: np.ndarray,
-) -> _Block:
+) -> Block:
     novel = heads.novel[head]
     features = features.to(novel.prototypes.device)
     embeddings = novel.embed(features)
@@ -152,7 +156,7 @@ def _look(
     embeddings = functional.normalize(embeddings)
     prototypes = functional.normalize(novel.prototypes)
     of_cluster = prototypes[(outputs[:, 0] - heads.num_known).clamp(min=0)]
-    return _Block(
+    return Block(
         image_index=image_index,
         regions=regions,
         outputs=outputs[:, 0].cpu(),
@@ -165,7 +169,7 @@ def _look(
 
 
 def _show_candidates(
-    search: ExemplarSearch, block: _Block, *, num_known: int, random: np.random.Generator
+    search: ExemplarSearch, block: Block, *, num_known: int, random: np.random.Generator
 ) -> None:
     rows = (block.outputs >= num_known).nonzero().flatten()
     if not len(rows):
@@ -189,7 +193,7 @@ def _show_candidates(
         )
 
 
-class _Totals:
+class ClusterTotals:
     """Sums over the regions of each cluster, from which every mean follows."""
 
     def __init__(self, num_known: int, prototypes: Tensor) -> None:
@@ -203,7 +207,8 @@ class _Totals:
         self._embeddings = torch.zeros(num_clusters, prototypes.shape[1], dtype=torch.float64)
         self._as_trained = torch.zeros(num_clusters, num_known, dtype=torch.float64)
 
-    def add(self, block: _Block) -> None:
+    def add(self, block: Block) -> None:
+        """Take in the regions of more images."""
         is_known = block.outputs < self._num_known
         self._known_sizes += block.outputs[is_known].bincount(minlength=self._num_known)
         rows = (~is_known).nonzero().flatten()
@@ -219,6 +224,7 @@ class _Totals:
         self._num_images += np.bincount(pairs[0], minlength=self._num_clusters)
 
     def summaries(self, exemplars: list[list[Exemplar]]) -> ClusterSummaries:
+        """The clusters, from all that was taken in."""
         sizes = self._sums[:, 0]
         divisor = sizes.clamp(min=1)[:, None]
         means = self._sums / divisor

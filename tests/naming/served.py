@@ -1,0 +1,113 @@
+"""The page, served for tests on a free port from a small bank."""
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import uvicorn
+from PIL import Image
+
+from rncdl.data.records import ImageRecord
+from rncdl.discovery.bank import Bank
+from rncdl.discovery.heads import DiscoveryHeads
+from rncdl.naming.board import Board
+from rncdl.naming.membership import open_membership
+from rncdl.naming.pictures import Pictures
+from rncdl.naming.server import Served, build_app
+from rncdl.naming.store import DecisionStore
+
+TOKEN = "the-token"
+KNOWN = ("car", "dog", "tree")
+
+
+@dataclass(frozen=True)
+class Site:
+    """A server that runs."""
+
+    port: int
+    board: Board
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def address(self) -> str:
+        return f"http://{self.host}/{TOKEN}/"
+
+    def send(
+        self, method: str, path: str, *, body: bytes | None = None, **headers: str
+    ) -> tuple[int, bytes]:
+        """Status and body; headers with underscores for dashes."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        try:
+            connection.request(method, path, body=body, headers=named)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> Any:
+        """What the page would be told."""
+        status, body = self.send("GET", f"/{TOKEN}/{path}")
+        assert status == 200, body
+        return json.loads(body)
+
+    def decide(self, kind: str, **decision: Any) -> tuple[int, Any]:
+        """A decision as the page sends it, made on what is there now."""
+        decision = {"seen": self.get("api/changes?since=0")["version"], **decision}
+        status, body = self.send(
+            "POST",
+            f"/{TOKEN}/api/decide/{kind}",
+            body=json.dumps(decision).encode(),
+            Origin=f"http://{self.host}",
+            Content_Type="application/json",
+        )
+        return status, json.loads(body)
+
+
+@contextmanager
+def serve(folder: Path, bank: Bank, heads: DiscoveryHeads) -> Iterator[Site]:
+    """The page of the bank's regions, decisions in `folder`."""
+    membership = open_membership(
+        folder / "membership", bank, heads, head=0, known=None, origin={"made": "for tests"}
+    )
+    store = DecisionStore(
+        folder / "decisions.sqlite", num_clusters=membership.num_clusters, heads="h"
+    )
+    board = Board(membership, store, KNOWN)
+    images = draw_images(folder / "images", len(bank.counts()))
+    app = build_app(Served(board, Pictures(bank, images), "A made-up discovery"), token=TOKEN)
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield Site(listening.getsockname()[1], board)
+    server.should_exit = True
+    thread.join()
+    store.close()
+
+
+def draw_images(folder: Path, number: int) -> list[ImageRecord]:
+    """Images of coloured noise."""
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    records = []
+    for index in range(number):
+        path = folder / f"{index}.png"
+        small = rng.integers(0, 255, (6, 6, 3), dtype=np.uint8)
+        Image.fromarray(small).resize((48, 40)).save(path)
+        records.append(ImageRecord(index, path, 40, 48))
+    return records
