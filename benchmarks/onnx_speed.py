@@ -75,7 +75,7 @@ def main() -> None:
     if arguments.run is None:
         predictor = random_predictor(arguments.preset, arguments.set)
     else:
-        predictor = rncdl.load(arguments.run, device="cpu", overrides=arguments.set)
+        predictor = rncdl.load(arguments.run, device="cpu", settings=arguments.set)
     seconds: dict[str, list[float]] = {"torch": [], "onnx": []}
     with tempfile.TemporaryDirectory() as folder:
         ways = {

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rncdl.exports.records import Only, Placing, Shape
+from rncdl.exports.records import MIN_SCORE, Only, Placing, Shape
 from rncdl.training.launching import is_one_of_many, one_gpu_or_two_processes, run_in_processes
 from rncdl.version import __version__
 
@@ -609,7 +609,7 @@ def _export_detections(
     raw: RawOption = False,
     min_score: Annotated[
         float, typer.Option("--min-score", min=0, max=1, help="Export detections above this score.")
-    ] = 0.1,
+    ] = MIN_SCORE,
     only: Annotated[Only, typer.Option("--only", help="Which classes.")] = Only.ALL,
     keep_overlapping: Annotated[
         bool,

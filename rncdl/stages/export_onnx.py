@@ -34,7 +34,7 @@ def export_onnx(
     """
     named, overrides = split_words(words)
     files = find_images(named, outside=out) if named else []
-    predictor = load(run_path, **asdict(choice), device="cpu", overrides=overrides)
+    predictor = load(run_path, **asdict(choice), device="cpu", settings=overrides)
     if min_score is not None:
         settings = change(predictor.settings, predict={"min_score": min_score})
         predictor = replace(predictor, settings=settings)

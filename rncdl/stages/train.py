@@ -24,12 +24,16 @@ from rncdl.training.progress import say, warn
 
 
 def begin_training(
-    run_path: Path, inputs: TrainingInputs, *, settings: Settings, known: str | None = None
+    run_path: Path,
+    inputs: TrainingInputs,
+    *,
+    settings: Settings,
+    known: str | Sequence[str] | None = None,
 ) -> None:
     """Begin a run: train the detector on the known classes of the labelled file.
 
-    `known`: names with commas, or a file of them; None: all that have annotations. The run that
-    this one starts from may have other classes.
+    `known`: a list, names with commas, or a file of them; None: all that have annotations. The run
+    that this one starts from may have other classes.
     """
     run = RunFolder(run_path)
     with join_processes(settings.device) as processes:
