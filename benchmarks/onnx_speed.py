@@ -25,7 +25,7 @@ from rncdl.data.transforms import resize_sample
 from rncdl.detector.model import Detector
 from rncdl.exports.onnx import open_onnx, write_onnx
 from rncdl.prediction.classifier import trained_classifier
-from rncdl.prediction.images import Inference, detect_samples
+from rncdl.prediction.inference import Inference, detect_samples
 from rncdl.prediction.predictor import Predictor
 
 NUM_KNOWN = 80

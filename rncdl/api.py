@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from rncdl.config import Changes, as_overrides, resolve_settings
 from rncdl.errors import UserError
-from rncdl.evaluation.report import Report
+from rncdl.evaluation.results import Report
 from rncdl.exports.formats import writer_for
 from rncdl.exports.records import MIN_SCORE, ExportRequest, Only, Placing, Shape
 from rncdl.gallery.cluster_records import Cluster
@@ -74,7 +74,7 @@ def train(
         start_from=_path(start_from),
     )
     resolved = resolve_settings(_preset(preset), as_overrides(settings))
-    train_stage.begin_training(folder, inputs, settings=resolved, known=known)
+    train_stage.begin_training(folder, inputs, settings=resolved, known=known, warn_if_long=True)
     return folder
 
 
@@ -88,7 +88,6 @@ def discover(
     discovery: str = "main",
     preset: AnyPath | None = None,
     settings: Changes = (),
-    online: bool = False,
     resume: bool = False,
 ) -> Path:
     """Discover novel classes: train heads that tell known classes and clusters apart.
@@ -100,7 +99,6 @@ def discover(
     labelled, images: as for `train`, if not those that the run was trained on.
     discovery: a name for it; a run may hold several.
     settings: those to change, e.g. {"discover.heads": [200]}, the number of clusters.
-    online: fresh views of the images in each step, instead of features that are kept.
     resume: go on with a discovery that was interrupted.
     """
     folder = Path(run)
@@ -119,7 +117,6 @@ def discover(
         named,
         name=discovery,
         preset=_preset(preset),
-        online=online,
         resume=resume,
         overrides=as_overrides(settings),
     )

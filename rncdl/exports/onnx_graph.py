@@ -28,7 +28,7 @@ from rncdl.detector.boxes import (
 from rncdl.detector.mask_boxes import looked_at, move_to_masks
 from rncdl.detector.model import BOX_POOL, MASK_POOL, PYRAMID_STRIDES_PX, ImageBatch
 from rncdl.detector.pooling import assign_levels
-from rncdl.prediction.images import limits_of
+from rncdl.prediction.inference import limits_of
 from rncdl.prediction.predictor import Predictor
 
 OPSET = 17
