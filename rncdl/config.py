@@ -22,6 +22,8 @@ FirstWeights = Annotated[
     BeforeValidator(lambda value: "none" if value is None else value),
 ]
 Augmentation = Literal["none", "weak", "simclr"]
+Changes = Mapping[str, Any] | Sequence[str]
+"""Of settings: by name, `{"train.batch_size": 8}`, or in words, `["train.batch_size=8"]`."""
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
 
@@ -329,6 +331,24 @@ def resolve_settings(
         _warn_of_retired(changes, source=word)
         _merge(values, changes, source=f"override {word!r}")
     return _validate(values)
+
+
+def as_overrides(changes: Changes) -> list[str]:
+    """Changes in words, `a.b=value`: `{"train.steps": 5}` and `{"train": {"steps": 5}}` alike."""
+    if not isinstance(changes, Mapping):
+        return list(changes)
+    return [f"{key}={_as_yaml(key, value)}" for key, value in _leaves(changes)]
+
+
+def _as_yaml(key: str, value: Any) -> str:
+    plain = str(value) if isinstance(value, Path) else value
+    try:
+        text = yaml.safe_dump(plain, default_flow_style=True, width=float("inf"))
+    except yaml.YAMLError as error:
+        raise UserError(
+            f"Setting {key!r}: {value!r} is a {type(value).__name__}; give a plain Python value."
+        ) from error
+    return text.removesuffix("...\n").strip()
 
 
 def change(settings: Settings, **changes: Any) -> Settings:

@@ -23,8 +23,10 @@ def load_dataset(path: Path, images: Path | None, *, shown: bool) -> AnnotationS
     return loaded.annotations
 
 
-def known_classes(path: Path, annotations: AnnotationSet, choice: str | None) -> ClassSplit:
-    """The classes that `choice` names (with commas, or a file), which the dataset must have.
+def known_classes(
+    path: Path, annotations: AnnotationSet, choice: str | Sequence[str] | None
+) -> ClassSplit:
+    """The classes that `choice` names (see `ClassSplit.from_names`), which the dataset must have.
 
     None: all that have annotations. `path`: where the dataset is from.
     """
