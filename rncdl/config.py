@@ -22,6 +22,8 @@ FirstWeights = Annotated[
     BeforeValidator(lambda value: "none" if value is None else value),
 ]
 Augmentation = Literal["none", "weak", "simclr"]
+Changes = Mapping[str, Any] | Sequence[str]
+"""Of settings: by name, `{"train.batch_size": 8}`, or in words, `["train.batch_size=8"]`."""
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
 
@@ -206,6 +208,8 @@ class DiscoverSettings(_Settings):
     augmentation: Augmentation = "weak"
     """How far a view's colours and sharpness are distorted: as in SimCLR, half as far (the paper),
     or not at all (ours: the image itself, its mirror image, and so on in turn)."""
+    online: bool = False
+    """Fresh views of the images in each step, instead of the bank's."""
     memory_batches: NonNegative = 100
     """Batches of features that each view remembers."""
     classifier: Literal["cosine", "linear"] = "cosine"
@@ -344,6 +348,24 @@ def resolve_settings(
         _warn_of_retired(changes, source=word)
         _merge(values, changes, source=f"override {word!r}")
     return _validate(values)
+
+
+def as_overrides(changes: Changes) -> list[str]:
+    """Changes in words, `a.b=value`: `{"train.steps": 5}` and `{"train": {"steps": 5}}` alike."""
+    if not isinstance(changes, Mapping):
+        return list(changes)
+    return [f"{key}={_as_yaml(key, value)}" for key, value in _leaves(changes)]
+
+
+def _as_yaml(key: str, value: Any) -> str:
+    plain = str(value) if isinstance(value, Path) else value
+    try:
+        text = yaml.safe_dump(plain, default_flow_style=True, width=float("inf"))
+    except yaml.YAMLError as error:
+        raise UserError(
+            f"Setting {key!r}: {value!r} is a {type(value).__name__}; give a plain Python value."
+        ) from error
+    return text.removesuffix("...\n").strip()
 
 
 def change(settings: Settings, **changes: Any) -> Settings:
