@@ -966,15 +966,25 @@ def name_clusters(
         ),
     ] = None,
     head: Annotated[int, typer.Option("--head", min=0, help="Whose clusters.")] = 0,
+    names_from: Annotated[
+        Path | None,
+        typer.Option(
+            "--names-from",
+            help="Another run whose decisions are suggested, like those of this run's other "
+            "discoveries: for clusters that share its regions.",
+        ),
+    ] = None,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free one.")] = 0,
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Only print the address.")
     ] = False,
 ) -> None:
     """Open a local page to look at clusters: name, merge, ignore and correct them."""
+    from rncdl.stages.name import PageAddress
     from rncdl.stages.name import name_clusters as serve
 
-    serve(run, discovery=discovery, head=head, port=port, browser=not no_browser)
+    address = PageAddress(port, browser=not no_browser)
+    serve(run, discovery=discovery, head=head, names_from=names_from, address=address)
 
 
 @app.command("import")

@@ -289,6 +289,11 @@ class DiscoveryFolder:
         """What people decided about a head's clusters."""
         return self.path / f"decisions_head{head}.sqlite"
 
+    def decided_heads(self) -> dict[int, Path]:
+        """The files of people's decisions, by head."""
+        paths = sorted(self.path.glob("decisions_head*.sqlite"))
+        return {int(path.stem.removeprefix("decisions_head")): path for path in paths}
+
     def membership_dir(self, head: int) -> Path:
         """Which cluster of a head each region of the bank belongs to; made again where missing."""
         return self.path / f"membership_head{head}"
