@@ -63,7 +63,7 @@ app.add_typer(export_app, name="export")
 
 RunOption = Annotated[Path, typer.Option("--run", "-R", help="The run folder.")]
 ImagesOption = Annotated[
-    Path | None, typer.Option("--images", help="Image folder, if not relative to the json.")
+    Path | None, typer.Option("--images", help="Image folder, if not relative to the labels.")
 ]
 PresetOption = Annotated[
     str | None,
@@ -77,13 +77,13 @@ OverridesArgument = Annotated[
         show_default=False,
     ),
 ]
-ValArgument = Annotated[Path, typer.Argument(help="COCO or LVIS json with all annotations.")]
+ValArgument = Annotated[Path, typer.Argument(help="COCO, LVIS or other labels of all classes.")]
 SeedsOption = Annotated[str, typer.Option("--seeds", help="Seeds of every row, with commas.")]
 PoolOption = Annotated[
     list[Path] | None,
     typer.Option(
         "--unlabelled",
-        help="Folder of images or a json; needed only where no discovery has noted the images.",
+        help="Folder of images, or a dataset; needed only where no discovery has noted the images.",
     ),
 ]
 PoolImagesOption = Annotated[
@@ -348,13 +348,37 @@ def lvis_vg(
 
 @prepare_app.command("check")
 def check(
-    file: Annotated[Path, typer.Argument(help="A COCO or LVIS json, or a folder of images.")],
+    file: Annotated[Path, typer.Argument(help="A dataset in any format, or a folder of images.")],
     images: ImagesOption = None,
 ) -> None:
-    """List what is wrong with a dataset file, and where. Exit code 1 if anything is."""
+    """List what is wrong with a dataset, and where. Exit code 1 if anything is.
+
+    Formats: COCO, LVIS, YOLO, PASCAL VOC, Label Studio's JSON, CVAT for images 1.1.
+    """
     from rncdl.stages.prepare import check_dataset
 
     raise typer.Exit(check_dataset(file, images))
+
+
+@prepare_app.command("convert")
+def convert(
+    dataset: Annotated[
+        Path,
+        typer.Argument(
+            help="data.yaml or folder (YOLO), folder or list (PASCAL VOC), json (Label Studio, "
+            "COCO, LVIS), xml (CVAT for images 1.1)."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="The COCO json to write.")],
+    images: ImagesOption = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Write over a file that is there.")
+    ] = False,
+) -> None:
+    """Write a dataset of another format as COCO. Other commands read these formats, too."""
+    from rncdl.stages.prepare import convert_dataset
+
+    convert_dataset(dataset, images, out, overwrite=overwrite)
 
 
 @app.command("run")
@@ -421,7 +445,8 @@ def run_all(
 def train(
     run: RunOption,
     labelled: Annotated[
-        Path | None, typer.Option("--labelled", help="COCO or LVIS json of the known classes.")
+        Path | None,
+        typer.Option("--labelled", help="Labels of the known classes: COCO, LVIS, YOLO, ..."),
     ] = None,
     images: ImagesOption = None,
     known: Annotated[
@@ -433,7 +458,7 @@ def train(
         ),
     ] = None,
     val: Annotated[
-        Path | None, typer.Option("--val", help="Json to evaluate on (train.evaluate_every).")
+        Path | None, typer.Option("--val", help="Labels to evaluate on (train.evaluate_every).")
     ] = None,
     val_images: Annotated[
         Path | None, typer.Option("--val-images", help="Image folder of --val.")
@@ -486,14 +511,16 @@ def discover(
     run: RunOption,
     unlabelled: Annotated[
         list[Path] | None,
-        typer.Option("--unlabelled", help="Folder of images or a json; may be given repeatedly."),
+        typer.Option(
+            "--unlabelled", help="Folder of images, or a dataset; may be given repeatedly."
+        ),
     ] = None,
     unlabelled_images: Annotated[
         Path | None, typer.Option("--unlabelled-images", help="Image folder of --unlabelled jsons.")
     ] = None,
     labelled: Annotated[
         Path | None,
-        typer.Option("--labelled", help="Labelled json, if not the one the run was trained on."),
+        typer.Option("--labelled", help="Labels, if not those the run was trained on."),
     ] = None,
     images: ImagesOption = None,
     discovery: Annotated[
@@ -540,7 +567,7 @@ def discover(
 @app.command()
 @_shared
 def evaluate(
-    val: Annotated[Path, typer.Argument(help="COCO or LVIS json with all annotations.")],
+    val: Annotated[Path, typer.Argument(help="COCO, LVIS or other labels of all classes.")],
     run: Annotated[Path | None, typer.Option("--run", "-R", help="The run folder.")] = None,
     images: ImagesOption = None,
     discovery: Annotated[
