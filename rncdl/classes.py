@@ -1,6 +1,7 @@
 """Known and novel classes, and the only door through which labels reach training."""
 
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +14,11 @@ from rncdl.errors import UserError, did_you_mean
 def cluster_name(cluster: int) -> str:
     """What a cluster is called until somebody names it."""
     return f"novel_{cluster:04d}"
+
+
+def is_cluster_name(name: str) -> bool:
+    """Whether a name is a cluster's number, which nobody may give as a name."""
+    return re.fullmatch(r"novel_\d+", name, re.IGNORECASE) is not None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,9 @@ from typer.core import TyperGroup
 from rncdl.training.launching import is_one_of_many, one_gpu_or_two_processes, run_in_processes
 from rncdl.version import __version__
 
-SHARED_COMMANDS = ("train", "discover", "evaluate", "predict", "compare", "ablate", "demo")
+SHARED_COMMANDS = (
+    *("train", "discover", "evaluate", "predict", "promote", "compare", "ablate", "demo"),
+)
 
 
 class _Root(TyperGroup):
@@ -835,6 +837,49 @@ def name_clusters(
     from rncdl.stages.name import name_clusters as serve
 
     serve(run, discovery=discovery, head=head, port=port, browser=not no_browser)
+
+
+@app.command()
+@_shared
+def promote(
+    run: RunOption,
+    out: Annotated[Path, typer.Option("--out", help="The json to write; it must not exist.")],
+    discovery: Annotated[
+        str | None,
+        typer.Option("--discovery", help="Whose clusters; default: the newest finished one's."),
+    ] = None,
+    head: Annotated[int, typer.Option("--head", min=0, help="Whose clusters.")] = 0,
+    min_score: Annotated[
+        float, typer.Option("--min-score", min=0, max=1, help="Label regions from this score on.")
+    ] = 0.3,
+    min_per_class: Annotated[
+        int,
+        typer.Option("--min-per-class", min=1, help="Leave out new classes with fewer regions."),
+    ] = 5,
+    only_placed: Annotated[
+        bool,
+        typer.Option(
+            "--only-placed",
+            help="Of the named classes, only regions that somebody has put there by hand.",
+        ),
+    ] = False,
+) -> None:
+    """Make labels of what people have named, beside the old ones, for `rncdl train`.
+
+    Regions of named clusters (rncdl name) that score enough become annotations with box, mask,
+    score and origin, in labelled and unlabelled images. The unlabelled images that are added get
+    the known classes that are found in them too.
+    """
+    from rncdl.prediction.predictor import HeadChoice
+    from rncdl.stages.promote import PromoteOptions
+    from rncdl.stages.promote import promote as write_labels
+
+    write_labels(
+        run,
+        out,
+        choice=HeadChoice(discovery, head),
+        options=PromoteOptions(min_score, min_per_class, only_placed),
+    )
 
 
 @app.command("import")

@@ -1,8 +1,8 @@
 """What people can decide: each function writes one decision into the store."""
 
-import re
 from collections.abc import Sequence
 
+from rncdl.classes import is_cluster_name
 from rncdl.naming.board import Board, UnknownPlaceError, decided
 from rncdl.naming.decisions import NOT_AN_OBJECT
 from rncdl.naming.edits import ClusterState, Edit, RegionKey
@@ -29,7 +29,7 @@ def clean_name(text: str) -> str:
     name = " ".join(text.split())
     if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
         raise BadDecisionError(f"A name has 1 to {MAX_NAME_LENGTH} characters that can be printed.")
-    if re.fullmatch(r"novel_\d+", name, re.IGNORECASE):
+    if is_cluster_name(name):
         raise BadDecisionError(f"{name} is the number of a cluster; choose a name of your own.")
     return name
 
