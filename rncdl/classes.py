@@ -17,7 +17,7 @@ def cluster_name(cluster: int) -> str:
 
 
 def is_cluster_name(name: str) -> bool:
-    """Whether a name is a cluster's number, which nobody may give as a name."""
+    """Whether a name is, but for upper and lower case, what clusters are called without one."""
     return re.fullmatch(r"novel_\d+", name, re.IGNORECASE) is not None
 
 

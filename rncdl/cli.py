@@ -18,7 +18,7 @@ from rncdl.training.launching import is_one_of_many, one_gpu_or_two_processes, r
 from rncdl.version import __version__
 
 SHARED_COMMANDS = (
-    *("train", "discover", "evaluate", "predict", "promote", "compare", "ablate", "demo"),
+    *("run", "train", "discover", "evaluate", "predict", "promote", "compare", "ablate", "demo"),
 )
 
 
@@ -330,6 +330,65 @@ def check(
     raise typer.Exit(check_dataset(file, images))
 
 
+@app.command("run")
+@_shared
+def run_all(
+    labelled: Annotated[Path, typer.Argument(help="COCO or LVIS json of the known classes.")],
+    out: Annotated[Path, typer.Option("--out", help="The run folder.")],
+    images: ImagesOption = None,
+    unlabelled: Annotated[
+        list[Path] | None,
+        typer.Option("--unlabelled", help="Folder of images or a json; may be given repeatedly."),
+    ] = None,
+    unlabelled_images: PoolImagesOption = None,
+    val: Annotated[
+        Path | None, typer.Option("--val", help="Json with all annotations, to measure on.")
+    ] = None,
+    val_images: Annotated[
+        Path | None, typer.Option("--val-images", help="Image folder of --val.")
+    ] = None,
+    known: Annotated[
+        str | None,
+        typer.Option("--known", help="Known classes: names with commas, or a file of them."),
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(
+            "--size",
+            help="tiny (a first look on a CPU), small, standard (a GPU) or paper; default: "
+            "standard on a GPU, else tiny.",
+        ),
+    ] = None,
+    overrides: OverridesArgument = None,
+) -> None:
+    """Do everything: check the data, plan, train, discover, report.
+
+    The plan fits the settings to the data and the machine and is shown before anything starts.
+    After a stop of any kind the same command goes on where it was.
+    """
+    from rncdl.training.progress import say
+
+    say(f"rncdl {__version__}: {labelled} -> {out}")
+
+    from rncdl.planning.request import RunRequest
+    from rncdl.stages.run import run_everything
+
+    run_everything(
+        RunRequest(
+            labelled=labelled,
+            images=images,
+            unlabelled=tuple(unlabelled or ()),
+            unlabelled_images=unlabelled_images,
+            val=val,
+            val_images=val_images,
+            known=known,
+            size=size,
+            overrides=tuple(overrides or ()),
+        ),
+        out,
+    )
+
+
 @app.command()
 @_shared
 def train(
@@ -373,6 +432,12 @@ def train(
     (or torchrun ... -m rncdl train -R DIR ...; it would take --run for an option of its own).
     """
     from rncdl.config import resolve_settings
+    from rncdl.training.progress import say
+
+    if preset is None and not resume:
+        steps = resolve_settings(overrides=overrides or []).train.steps
+        say(f"No --preset: the paper's settings, but for those you named: {steps:,} steps.")
+
     from rncdl.run_folder import TrainingInputs
     from rncdl.stages.train import begin_training, resume_training
 
@@ -385,7 +450,7 @@ def train(
             labelled, images=images, val=val, val_images=val_images, start_from=start_from
         )
         settings = resolve_settings(preset, overrides or [])
-        begin_training(run, inputs, settings=settings, known=known)
+        begin_training(run, inputs, settings=settings, known=known, warn_if_long=True)
 
 
 @app.command()
@@ -410,7 +475,7 @@ def discover(
     name: OldNameOption = None,
     preset: PresetOption = None,
     online: Annotated[
-        bool, typer.Option("--online", help="Fresh views in each step, instead of the bank.")
+        bool, typer.Option("--online", help="The same as discover.online=true.")
     ] = False,
     resume: Annotated[
         bool,
@@ -440,9 +505,8 @@ def discover(
         named,
         name=_now_discovery(name) or discovery,
         preset=preset,
-        online=online,
         resume=resume,
-        overrides=overrides or [],
+        overrides=[*(overrides or []), *(["discover.online=true"] if online else [])],
     )
 
 
@@ -807,15 +871,15 @@ def report(
 ) -> None:
     """Write one html page with all that a run has found: numbers, clusters, pictures."""
     from rncdl.run_folder import RunFolder
-    from rncdl.stages.examples import Showcase
     from rncdl.stages.report import report as write_page
+    from rncdl.stages.report_drawings import ComparedImages
 
     if val is None and (supervised is not None or val_images is not None):
         raise typer.BadParameter("--supervised and --val-images need --val")
-    showcase = None
+    compared = None
     if val is not None:
-        showcase = Showcase(val, val_images, RunFolder(supervised) if supervised else None)
-    write_page(run, name=_now_discovery(name) or discovery, out=out, showcase=showcase)
+        compared = ComparedImages(val, val_images, RunFolder(supervised) if supervised else None)
+    write_page(run, name=_now_discovery(name) or discovery, out=out, compared=compared)
 
 
 @app.command("name")

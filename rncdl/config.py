@@ -189,6 +189,8 @@ class DiscoverSettings(_Settings):
     augmentation: Augmentation = "weak"
     """How far a view's colours and sharpness are distorted: as in SimCLR, half as far (the paper),
     or not at all (ours: the image itself, its mirror image, and so on in turn)."""
+    online: bool = False
+    """Fresh views of the images in each step, instead of the bank's."""
     memory_batches: NonNegative = 100
     """Batches of features that each view remembers."""
     classifier: Literal["cosine", "linear"] = "cosine"

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "rncdl"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = (
     *("training", "data", "segmentation", "detector", "discovery", "prediction", "evaluation"),
-    *("gallery", "naming", "exports", "experiments", "stages"),
+    *("gallery", "naming", "exports", "experiments", "planning", "stages"),
 )
 """In the order in which data walks through them."""
 RECORDS = ("naming.decisions",)

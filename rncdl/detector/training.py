@@ -107,7 +107,7 @@ def train_detector(
             samples, num_readable = _next_samples(batches, settings, run, processes)
             set_rate(state.optimizer, schedule.rate(state.step))
             seed_step(settings.seed, step=state.step, rank=processes.rank)
-            losses = _accumulate_gradients(
+            losses = accumulate_gradients(
                 model,
                 cut_batch(samples, train, processes),
                 num_images=num_readable / processes.count,
@@ -224,8 +224,7 @@ def open_training_loader(
         labels.annotations.images,
         batch_size=settings.train.batch_size,
         seed=settings.seed,
-        rank=processes.rank,
-        world_size=processes.count,
+        processes=processes,
         start_step=first_step,
         repeats=repeat_factors(labels, data.repeat_threshold),
     )
@@ -274,7 +273,7 @@ def _open_journal(
     return Journal(run.train_journal, resume_step=first_step, tensorboard_dir=board)
 
 
-def _accumulate_gradients(
+def accumulate_gradients(
     model: nn.Module,
     parts: Sequence[list[Sample]],
     *,
@@ -287,7 +286,7 @@ def _accumulate_gradients(
     num_images: how many a process has on average. Every part takes its pass, as other processes
     may wait in it for this one: an empty part with an image that counts for nothing.
     """
-    stand_in = next(chain.from_iterable(parts), None) or _blank_sample()
+    stand_in = next(chain.from_iterable(parts), None) or blank_sample()
     device = next(model.parameters()).device
     totals: dict[str, Tensor] = {}
     for index, part in enumerate(parts):
@@ -308,7 +307,7 @@ def _accumulate_gradients(
     return totals
 
 
-def _blank_sample() -> Sample:
+def blank_sample() -> Sample:
     """A grey image without annotations."""
     grey = torch.full((3, _BLANK_SIDE_PX, _BLANK_SIDE_PX), 128, dtype=torch.uint8)
     return unlabelled_sample(grey, image_index=-1, path="")

@@ -92,7 +92,7 @@ def open_bank(
         dataset = recipe.view_images(pool, on_bad_image=settings.data.on_bad_image)
         detector.to(processes.device).eval()
         if processes.is_main and batches:
-            per_batch = _probe(detector, [dataset[key] for key in batches[0]], recipe)
+            per_batch = time_extraction(detector, [dataset[key] for key in batches[0]], recipe)
             say(f"Extracting takes about {per_batch * len(batches) / 60:.1f} minutes.")
         loader = BatchLoader(dataset, batches, workers=settings.data.workers)
         bank = Bank(folder, writable=True, rank=processes.rank)
@@ -221,7 +221,7 @@ def _extract(
         return extract_features(detector, images, chosen, plain_maps=maps)
 
 
-def _probe(
+def time_extraction(
     detector: Detector, items: Sequence[ViewedImage | BadImage], recipe: BankRecipe
 ) -> float:
     """Seconds that a batch takes, from the second of two tries: the first one warms up."""

@@ -26,7 +26,7 @@ from rncdl.naming.accepting import (
 from rncdl.naming.decisions import Decisions
 from rncdl.naming.labels_file import PromotedLabels, write_labels
 from rncdl.prediction.classifier import for_drawings
-from rncdl.prediction.images import Inference, predict_images
+from rncdl.prediction.inference import Inference, predict_images
 from rncdl.prediction.predictor import HeadChoice, Predictor, load
 from rncdl.run_folder import RunFolder
 from rncdl.training.processes import Processes, join_processes

@@ -43,11 +43,11 @@ def train(run: Path, world: Path, *overrides: str) -> None:
 
 
 def find_classes(
-    run: Path, world: Path, name: str, *overrides: str, online: bool = False, resume: bool = False
+    run: Path, world: Path, name: str, *overrides: str, resume: bool = False
 ) -> RunFolder:
     folder = RunFolder(run)
     inputs = None if resume else named_inputs(folder, [world / "unlabelled.json"])
-    discover(run, inputs, name=name, online=online, resume=resume, overrides=overrides)
+    discover(run, inputs, name=name, resume=resume, overrides=overrides)
     return folder
 
 
@@ -122,7 +122,7 @@ def test_every_way_to_discover_runs(run: Path, world: Path, setting: str):
     with pretend_gpu():
         folder = find_classes(
             run, world, name, setting, "discover.steps=2", "discover.memory_batches=1",
-            online="frozen" in setting,
+            f"discover.online={'frozen' in setting}",
         ).discovery(name)  # fmt: skip
     assert all(np.isfinite(record["loss"]) for record in read_journal(folder.journal))
 
@@ -142,7 +142,7 @@ def test_evaluate_report_and_predict(run: Path, world: Path, tmp_path: Path):
         measured = evaluate(
             run, world / "val.json", images=None, name="main", train_labels=None, overrides=[]
         )
-        report(run, name="main", out=tmp_path / "report.html", showcase=None)
+        report(run, name="main", out=tmp_path / "report.html", compared=None)
         regions = rncdl.load(run).predict(np.full((64, 64, 3), 90, np.uint8), features=True)
     assert measured is not None
     assert "<html" in (tmp_path / "report.html").read_text()[:200]
