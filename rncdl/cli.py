@@ -539,9 +539,13 @@ def evaluate(
             help="Fully labelled training json, for rare / common / frequent where VAL has none.",
         ),
     ] = None,
+    raw: RawOption = False,
     overrides: OverridesArgument = None,
 ) -> None:
-    """Measure a run, or a file of predictions, on a validation file."""
+    """Measure a run, or a file of predictions, on a validation file.
+
+    Clusters that people have named (rncdl name) count as the class of that name in VAL.
+    """
     from rncdl.stages import evaluate as stage
 
     if (run is None) == (predictions is None):
@@ -554,6 +558,7 @@ def evaluate(
             name=_now_discovery(name) or discovery,
             train_labels=train_labels,
             overrides=overrides or [],
+            raw=raw,
         )
     elif predictions is not None:
         stage.evaluate_predictions(
