@@ -18,7 +18,9 @@ from rncdl.exports.records import MIN_SCORE, Only, Placing, Shape
 from rncdl.training.launching import is_one_of_many, one_gpu_or_two_processes, run_in_processes
 from rncdl.version import __version__
 
-SHARED_COMMANDS = ("run", "train", "discover", "evaluate", "predict", "compare", "ablate", "demo")
+SHARED_COMMANDS = (
+    *("run", "train", "discover", "evaluate", "predict", "promote", "compare", "ablate", "demo"),
+)
 
 
 class _Root(TyperGroup):
@@ -593,9 +595,13 @@ def evaluate(
             help="Fully labelled training json, for rare / common / frequent where VAL has none.",
         ),
     ] = None,
+    raw: RawOption = False,
     overrides: OverridesArgument = None,
 ) -> None:
-    """Measure a run, or a file of predictions, on a validation file."""
+    """Measure a run, or a file of predictions, on a validation file.
+
+    Clusters that people have named (rncdl name) count as the class of that name in VAL.
+    """
     from rncdl.stages import evaluate as stage
 
     if (run is None) == (predictions is None):
@@ -608,6 +614,7 @@ def evaluate(
             name=_now_discovery(name) or discovery,
             train_labels=train_labels,
             overrides=overrides or [],
+            raw=raw,
         )
     elif predictions is not None:
         stage.evaluate_predictions(
@@ -1012,6 +1019,49 @@ def name_clusters(
 
     address = PageAddress(port, browser=not no_browser)
     serve(run, discovery=discovery, head=head, names_from=names_from, address=address)
+
+
+@app.command()
+@_shared
+def promote(
+    run: RunOption,
+    out: Annotated[Path, typer.Option("--out", help="The json to write; it must not exist.")],
+    discovery: Annotated[
+        str | None,
+        typer.Option("--discovery", help="Whose clusters; default: the newest finished one's."),
+    ] = None,
+    head: Annotated[int, typer.Option("--head", min=0, help="Whose clusters.")] = 0,
+    min_score: Annotated[
+        float, typer.Option("--min-score", min=0, max=1, help="Label regions from this score on.")
+    ] = 0.3,
+    min_per_class: Annotated[
+        int,
+        typer.Option("--min-per-class", min=1, help="Leave out new classes with fewer regions."),
+    ] = 5,
+    only_placed: Annotated[
+        bool,
+        typer.Option(
+            "--only-placed",
+            help="Of the named classes, only regions that somebody has put there by hand.",
+        ),
+    ] = False,
+) -> None:
+    """Make labels of what people have named, beside the old ones, for `rncdl train`.
+
+    Regions of named clusters (rncdl name) that score enough become annotations with box, mask,
+    score and origin, in labelled and unlabelled images. The unlabelled images that are added get
+    the known classes that are found in them too.
+    """
+    from rncdl.prediction.predictor import HeadChoice
+    from rncdl.stages.promote import PromoteOptions
+    from rncdl.stages.promote import promote as write_labels
+
+    write_labels(
+        run,
+        out,
+        choice=HeadChoice(discovery, head),
+        options=PromoteOptions(min_score, min_per_class, only_placed),
+    )
 
 
 @app.command("import")
