@@ -1,6 +1,6 @@
 """What is a click worth? Naming clusters against labelling boxes, on drawn worlds.
 
-`python benchmarks/clicks.py FOLDER [--worlds 10,11,12] [--clicks 10,20,40,80] [--clusters 40]
+`python benchmarks/clicks.py FOLDER [--worlds 10,11,12] [--clicks 10,20,40,80] [--clusters 80]
 [--steps 120] [--second-round 40,80] [--picture docs/images/clicks.png]`
 
 A simulated person who knows the truth looks at clusters as `rncdl name` orders them, the most
@@ -360,7 +360,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--worlds", type=_numbers, default=[10, 11, 12], help="seeds")
     parser.add_argument("--clicks", type=_numbers, default=[10, 20, 40, 80])
     parser.add_argument("--second-round", type=_numbers, default=[20, 40, 80], help="clicks")
-    parser.add_argument("--clusters", type=int, default=40)
+    parser.add_argument("--clusters", type=int, default=80)
     parser.add_argument("--steps", type=int, default=120, help="of a retraining")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--picture", type=Path)
