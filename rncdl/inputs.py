@@ -15,16 +15,18 @@ from rncdl.training.progress import say
 
 
 def load_dataset(path: Path, images: Path | None, *, shown: bool) -> AnnotationSet:
-    """A dataset, with what had to be mended said on the screen."""
+    """A dataset, with what had to be mended and other notes said on the screen."""
     loaded = load_annotations(path, images)
     if shown:
-        for line in loaded.problems.lines():
+        for line in (*loaded.notes, *loaded.problems.lines()):
             say(f"{path.name}: {line}")
     return loaded.annotations
 
 
-def known_classes(path: Path, annotations: AnnotationSet, choice: str | None) -> ClassSplit:
-    """The classes that `choice` names (with commas, or a file), which the dataset must have.
+def known_classes(
+    path: Path, annotations: AnnotationSet, choice: str | Sequence[str] | None
+) -> ClassSplit:
+    """The classes that `choice` names (see `ClassSplit.from_names`), which the dataset must have.
 
     None: all that have annotations. `path`: where the dataset is from.
     """

@@ -92,5 +92,6 @@ class LabelStudioWriter(Writer):
             return {"format": "rle", "rle": list(pack_mask(mask))}
         if self.plan.shape is Shape.POLYGON:
             return {"points": (outline_of(one) / sides * 100).tolist(), "closed": True}
-        (left, top), (width, height) = np.array(one.box_xywh).reshape(2, 2) / sides * 100
+        shares = np.array(one.box_xywh).reshape(2, 2) / sides
+        (left, top), (width, height) = (shares * 100).tolist()
         return {"x": left, "y": top, "width": width, "height": height, "rotation": 0}
