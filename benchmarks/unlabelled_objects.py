@@ -36,7 +36,7 @@ from rncdl.detector.losses import supervised_losses
 from rncdl.detector.mask_boxes import enlarge
 from rncdl.detector.model import Detector
 from rncdl.evaluation.recall import measure_recall
-from rncdl.evaluation.report import mean_by_group
+from rncdl.evaluation.results import mean_by_group
 from rncdl.inputs import load_dataset
 from rncdl.models import load_detector
 from rncdl.prediction.annotated import look_at_annotations

@@ -805,15 +805,15 @@ def report(
 ) -> None:
     """Write one html page with all that a run has found: numbers, clusters, pictures."""
     from rncdl.run_folder import RunFolder
-    from rncdl.stages.examples import Showcase
     from rncdl.stages.report import report as write_page
+    from rncdl.stages.report_drawings import ComparedImages
 
     if val is None and (supervised is not None or val_images is not None):
         raise typer.BadParameter("--supervised and --val-images need --val")
-    showcase = None
+    compared = None
     if val is not None:
-        showcase = Showcase(val, val_images, RunFolder(supervised) if supervised else None)
-    write_page(run, name=_now_discovery(name) or discovery, out=out, showcase=showcase)
+        compared = ComparedImages(val, val_images, RunFolder(supervised) if supervised else None)
+    write_page(run, name=_now_discovery(name) or discovery, out=out, compared=compared)
 
 
 @app.command("name")

@@ -224,8 +224,7 @@ def open_training_loader(
         labels.annotations.images,
         batch_size=settings.train.batch_size,
         seed=settings.seed,
-        rank=processes.rank,
-        world_size=processes.count,
+        processes=processes,
         start_step=first_step,
         repeats=repeat_factors(labels, data.repeat_threshold),
     )

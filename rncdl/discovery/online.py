@@ -75,8 +75,7 @@ class OnlineFeed:
             images,
             batch_size=size,
             seed=2 * self._settings.seed + salt,
-            rank=self._processes.rank,
-            world_size=self._processes.count,
+            processes=self._processes,
             start_step=start,
             repeats=None if salt == 0 else repeat_factors(labels, 0.0),
         )
@@ -125,8 +124,7 @@ def train_heads_online(
     train_heads(
         heads,
         feed,
-        settings=discover,
-        seed=settings.seed,
+        settings=settings,
         folder=folder,
         processes=processes,
         also_trained=free,

@@ -6,7 +6,7 @@ from rncdl.config import DiscoverSettings, Settings
 from rncdl.data.viewed_images import Pool
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
-from rncdl.discovery.feeding import BankFeed
+from rncdl.discovery.feeding import BankFeed, BatchSize
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.discovery.online import train_heads_online
 from rncdl.discovery.training import train_heads
@@ -46,21 +46,21 @@ def train_from_bank(
     feed = BankFeed(
         bank,
         pool.images,
-        batch_images=settings.discover.batch_images,
-        labelled_images=settings.discover.labelled_images,
-        regions_per_image=settings.discover.regions_per_image,
+        size=BatchSize(
+            settings.discover.batch_images,
+            settings.discover.labelled_images,
+            settings.discover.regions_per_image,
+        ),
         partner_iou=settings.discover.partner_iou,
         seed=settings.seed,
-        rank=processes.rank,
-        world_size=processes.count,
+        processes=processes,
     )
     torch.manual_seed(settings.seed)
     heads = build_heads(detector, settings.discover)
     train_heads(
         heads,
         feed,
-        settings=settings.discover,
-        seed=settings.seed,
+        settings=settings,
         folder=folder.path,
         processes=processes,
     )

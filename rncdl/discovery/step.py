@@ -8,6 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from rncdl.discovery._accelerated_sinkhorn import accelerated_sinkhorn
+from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.heads import DiscoveryHeads, kept_statistics
 from rncdl.discovery.kmeans import kmeans_pseudo_labels
 from rncdl.discovery.loss import discovery_loss, supervised_loss, swapped_loss
@@ -19,7 +20,7 @@ SHARE_TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Labelling:
-    """How pseudo-labels are made."""
+    """How pseudo-labels are made, and which view learns them."""
 
     kind: Literal["sinkhorn", "kmeans"] = "sinkhorn"
     sharpness: float = 10.0
@@ -28,6 +29,8 @@ class Labelling:
     prior_sigma: float = 0.5
     order: Literal["mass", "random", "fixed"] = "mass"
     kmeans_rounds: int = 3
+    swap: bool = True
+    """each view learns the other's labels; False: its own"""
 
 
 @dataclass(frozen=True)
@@ -65,26 +68,23 @@ Starts = list[list[Tensor | None]]
 
 def discovery_step(
     heads: DiscoveryHeads,
-    views: tuple[Tensor, Tensor],
+    batch: DiscoveryBatch,
     *,
     memories: tuple[Tensor, Tensor],
-    labelled: Tensor,
-    labels: Tensor,
     labelling: Labelling,
     alpha: float,
-    swap: bool = True,
     starts: Starts | None = None,
     seed: int = 0,
 ) -> tuple[Tensor, StepStatistics, Starts]:
     """The loss to be minimised, what there is to report, and where the next step starts.
 
-    `views`: features (B, F) of the same regions in two views; `memories`: what each view's memory
-    holds, (M, F); `labelled` (L, F) and `labels` (L,): matched regions of labelled images and
-    their known classes. `seed`: for the shares' random order, another one for each step.
+    `memories`: what each view's memory holds, (M, F). `seed`: for the shares' random order,
+    another one for each step.
 
     All rows that teach pass through the heads at once, so that a step moves BatchNorm's running
     statistics once; making the pseudo-labels does not move them.
     """
+    views, labelled = batch.views, batch.labelled
     first_starts, second_starts = starts or [[None] * len(heads.novel)] * 2
     first = pseudo_labels(
         heads, views[0], memories[0], labelling=labelling, starts=first_starts, seed=seed
@@ -101,10 +101,14 @@ def discovery_step(
         logits1, logits2, labelled_logits = logits.split(sizes)
         swapped.append(
             swapped_loss(
-                logits1, logits2, labels1=of_first.targets, labels2=of_second.targets, swap=swap
+                logits1,
+                logits2,
+                labels1=of_first.targets,
+                labels2=of_second.targets,
+                swap=labelling.swap,
             )
         )
-        supervised.append(supervised_loss(labelled_logits, labels))
+        supervised.append(supervised_loss(labelled_logits, batch.labels))
     loss = discovery_loss(swapped, supervised, alpha=alpha)
     next_starts = [[made.log_scalings for made in view] for view in (first, second)]
     return loss, _statistics(swapped, supervised, [*first, *second]), next_starts

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from rncdl.config import DiscoverSettings
+from rncdl.config import DiscoverSettings, Settings
 from rncdl.discovery.divergence import has_collapsed
 from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.heads import DiscoveryHeads, RowNorm
@@ -45,8 +45,7 @@ def train_heads(
     heads: DiscoveryHeads,
     feed: Feed,
     *,
-    settings: DiscoverSettings,
-    seed: int,
+    settings: Settings,
     folder: Path,
     processes: Processes,
     also_trained: Sequence[nn.Module] = (),
@@ -59,27 +58,28 @@ def train_heads(
     be added to each step's loss. Raises `Interrupted`, with a checkpoint saved, when asked to
     stop, and `Diverged` when the loss is not finite.
     """
-    state = first_state(heads, also_trained, settings, processes)
+    discover = settings.discover
+    state = first_state(heads, also_trained, discover, processes)
     restore(state, folder / "checkpoints", processes)
-    journal = _open_journal(folder, settings, processes, state.step)
-    precision = choose_precision(settings.precision, processes.device)
-    schedule = _schedule(settings)
+    journal = _open_journal(folder, discover, processes, state.step)
+    precision = choose_precision(discover.precision, processes.device)
+    schedule = _schedule(discover)
     meter, warned = Meter(processes), False
     batches = feed.batches(state.num_fed)
     if feed.can_prefetch:
         batches = prefetch(_pinned(batches, processes.device))
     line = ProgressLine(
-        "discover", settings.steps, unit="steps", start=state.step, shown=processes.is_main
+        "discover", discover.steps, unit="steps", start=state.step, shown=processes.is_main
     )
     with closing(batches), stop_request() as stop:
         fill_memories(state, batches, processes)
         with line as progress:
-            while state.step < settings.steps:
+            while state.step < discover.steps:
                 set_rate(state.optimizer, schedule.rate(state.step))
-                seed_step(seed, step=state.step, rank=processes.rank)
+                seed_step(settings.seed, step=state.step, rank=processes.rank)
                 batch = next(batches).to(processes.device)
                 with autocast(processes.device, precision):
-                    loss, statistics = _loss(heads, batch, state, settings, seed=seed)
+                    loss, statistics = _loss(heads, batch, state, discover, seed=settings.seed)
                     if extra_loss is not None:
                         loss = loss + extra_loss(state.step)
                 _learn(loss, state, processes)
@@ -89,16 +89,16 @@ def train_heads(
 
                 meter.add({"loss": loss, **vars(statistics)})
                 figures = None
-                if state.step % settings.log_every == 0:
+                if state.step % discover.log_every == 0:
                     figures = _figures(meter, state)
                     if journal:
                         journal.write(kind="discover", step=state.step, **figures)
-                    state.max_rounds = _rounds_to_come(figures, state, settings, processes.device)
+                    state.max_rounds = _rounds_to_come(figures, state, discover, processes.device)
                     warned = warned or _warn_of_collapse(
-                        figures, heads, settings, state.step, processes
+                        figures, heads, discover, state.step, processes
                     )
                 progress.advance(figures=_short_names(figures))
-                _save_or_stop(state, settings, folder, stop, processes, meter)
+                _save_or_stop(state, discover, folder, stop, processes, meter)
     if journal:
         journal.close()
     _join_statistics(heads, processes)
@@ -117,13 +117,10 @@ def _loss(
     """The step's loss and figures; the state remembers where the next assignment starts."""
     loss, statistics, state.starts = discovery_step(
         heads,
-        batch.views,
+        batch,
         memories=(state.memories[0].features(), state.memories[1].features()),
-        labelled=batch.labelled,
-        labels=batch.labels,
         labelling=_labelling(settings, max_rounds=state.max_rounds),
         alpha=settings.alpha,
-        swap=settings.swap,
         starts=state.starts,
         seed=seed * 1_000_003 + state.step,
     )
@@ -199,6 +196,7 @@ def _labelling(settings: DiscoverSettings, *, max_rounds: int) -> Labelling:
         prior=settings.prior,
         prior_sigma=settings.prior_sigma,
         order=settings.order,
+        swap=settings.swap,
     )
 
 

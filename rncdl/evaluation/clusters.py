@@ -13,7 +13,7 @@ from rncdl.evaluation.assignment import (
     count_matrix,
 )
 from rncdl.evaluation.clustering_scores import score_clustering
-from rncdl.evaluation.report import Clusters
+from rncdl.evaluation.results import Clusters
 
 PROTOCOLS: tuple[Protocol, ...] = ("fixed", "paper")
 

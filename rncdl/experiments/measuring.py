@@ -13,6 +13,7 @@ from rncdl.data.datasets import BadImage
 from rncdl.data.records import AnnotationSet
 from rncdl.detector.locating import RegionCache
 from rncdl.detector.model import Detector
+from rncdl.evaluation.ap_tables import write_class_csv
 from rncdl.evaluation.assignment import Protocol, write_assignment, write_counts
 from rncdl.evaluation.average_precision import APResult, evaluate_detections
 from rncdl.evaluation.clusters import (
@@ -23,12 +24,11 @@ from rncdl.evaluation.clusters import (
 )
 from rncdl.evaluation.perfect_clustering import name_perfectly
 from rncdl.evaluation.recall import measure_recall
-from rncdl.evaluation.report import Clusters, Report, Score, mean_by_group
-from rncdl.evaluation.tables import write_class_csv
+from rncdl.evaluation.results import Clusters, Report, Score, mean_by_group
 from rncdl.prediction.annotated import look_at_annotations
 from rncdl.prediction.classifier import Classifier
 from rncdl.prediction.detections import Detections, read_detections, write_shared_detections
-from rncdl.prediction.images import Inference, PredictedBatch, predict_images
+from rncdl.prediction.inference import Inference, PredictedBatch, predict_images
 from rncdl.run_folder import EvaluationFolder
 from rncdl.training.processes import Processes
 from rncdl.version import versions

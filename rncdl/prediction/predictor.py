@@ -15,7 +15,7 @@ from rncdl.detector.model import Detector
 from rncdl.errors import UserError
 from rncdl.models import load_detector, load_heads
 from rncdl.prediction.classifier import Classifier, discovery_classifier, trained_classifier
-from rncdl.prediction.images import Inference, detect_samples
+from rncdl.prediction.inference import Inference, detect_samples
 from rncdl.regions import Regions
 from rncdl.run_folder import RunFolder
 from rncdl.training.processes import choose_device

@@ -15,7 +15,7 @@ from rncdl.segmentation.segmenter import Segmenter, pixels_of_box
 
 _ROUNDS = 4
 _MARGIN = 1 / 3
-"""So much of the box's sides is looked at around it, to learn the background's colours."""
+"""Share of the box's sides that is looked at around it, to learn the background's colours."""
 _LONG_SIDE_PX = 256
 """Crops are doubled, at most to this: small objects gain borders, large ones would only cost."""
 _MIN_PIXELS = 16

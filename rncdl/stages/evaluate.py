@@ -8,10 +8,10 @@ from rncdl.config import PredictSettings, resolve_settings
 from rncdl.data.records import AnnotationSet
 from rncdl.detector.model import Detector
 from rncdl.discovery.heads import DiscoveryHeads
+from rncdl.evaluation.ap_tables import ap_table, write_class_csv
 from rncdl.evaluation.average_precision import APResult, evaluate_detections
 from rncdl.evaluation.frequencies import frequencies_from_training
-from rncdl.evaluation.report import Report
-from rncdl.evaluation.tables import ap_table, write_class_csv
+from rncdl.evaluation.results import Report
 from rncdl.experiments.measuring import Examination, Frequencies, iou_types, measure
 from rncdl.inputs import load_dataset
 from rncdl.models import load_detector, load_heads

@@ -26,7 +26,7 @@ from rncdl.origins import digest
 from rncdl.prediction.classifier import for_drawings
 from rncdl.prediction.detections import Detections, encode_detections
 from rncdl.prediction.folder import BatchLog, PredictionFolder
-from rncdl.prediction.images import Inference, predict_images
+from rncdl.prediction.inference import Inference, predict_images
 from rncdl.prediction.predictor import HeadChoice, Predictor, load
 from rncdl.regions import Regions
 from rncdl.run_folder import RunFolder

@@ -47,7 +47,12 @@ from rncdl.prediction.classifier import (
     output_names,
 )
 from rncdl.run_folder import RunFolder
-from rncdl.stages.examples import DrawnDetector, Showcase, draw_examples, draw_showcase
+from rncdl.stages.report_drawings import (
+    ComparedImages,
+    DrawnDetector,
+    draw_comparison,
+    draw_examples,
+)
 from rncdl.training.journal import read_journal
 from rncdl.training.processes import choose_device
 from rncdl.training.progress import say
@@ -55,7 +60,7 @@ from rncdl.version import versions
 
 
 def report(
-    run_path: Path, *, name: str | None, out: Path | None, showcase: Showcase | None
+    run_path: Path, *, name: str | None, out: Path | None, compared: ComparedImages | None
 ) -> None:
     """Write the page of a run. `name`: a discovery; None takes the newest finished one."""
     run = RunFolder(run_path)
@@ -63,7 +68,7 @@ def report(
         name = run.choose_discovery(None)
     if name is None:
         raise UserError(f"{run_path}: no finished discovery to report on; run `rncdl discover`.")
-    write_report(run, name, out or run.report_file, showcase=showcase)
+    write_report(run, name, out or run.report_file, compared=compared)
 
 
 def write_report(
@@ -71,7 +76,7 @@ def write_report(
     name: str,
     out: Path,
     *,
-    showcase: Showcase | None = None,
+    compared: ComparedImages | None = None,
 ) -> None:
     """The page of one discovery."""
     folder = run.discovery(name)
@@ -83,7 +88,7 @@ def write_report(
     classifier = discovery_classifier(detector, heads, split.known, predict=settings.predict)
     num_clusters = heads.num_clusters[0]
     evaluations = _evaluations(
-        run, name, num_clusters, supervised=showcase.supervised if showcase else None
+        run, name, num_clusters, supervised=compared.supervised if compared else None
     )
     assigned = next((one.assigned for one in evaluations if one.assigned), ())
     notes: list[str] = []
@@ -100,8 +105,8 @@ def write_report(
     named = for_drawings(classifier).renamed(assigned_names(classifier, assigned))
     ours = DrawnDetector("RNCDL", detector, named)
     drawn: list[Example] = []
-    if showcase is not None:
-        drawn = draw_showcase(ours, showcase, split.known, settings=settings)
+    if compared is not None:
+        drawn = draw_comparison(ours, compared, split.known, settings=settings)
     elif pool is not None:
         images = pool.images[pool.num_labelled :] or pool.images
         drawn = draw_examples(ours, images, split.known, settings=settings)

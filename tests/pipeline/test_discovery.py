@@ -169,10 +169,8 @@ def _loss(batch: DiscoveryBatch, detector, settings: Settings) -> float:
     empty = torch.zeros(0, batch.views[0].shape[1])
     loss, _, _ = discovery_step(
         fresh,
-        (batch.views[0].clone(), batch.views[1].clone()),
+        batch,
         memories=(empty, empty),
-        labelled=batch.labelled.clone(),
-        labels=batch.labels,
         labelling=Labelling(),
         alpha=0.5,
     )

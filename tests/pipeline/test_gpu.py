@@ -142,7 +142,7 @@ def test_evaluate_report_and_predict(run: Path, world: Path, tmp_path: Path):
         measured = evaluate(
             run, world / "val.json", images=None, name="main", train_labels=None, overrides=[]
         )
-        report(run, name="main", out=tmp_path / "report.html", showcase=None)
+        report(run, name="main", out=tmp_path / "report.html", compared=None)
         regions = rncdl.load(run).predict(np.full((64, 64, 3), 90, np.uint8), features=True)
     assert measured is not None
     assert "<html" in (tmp_path / "report.html").read_text()[:200]

@@ -21,7 +21,7 @@ from rncdl.data.given_images import GivenImage
 from rncdl.models import build_heads, load_detector
 from rncdl.naming.edits import ClusterState, Edit
 from rncdl.naming.store import DecisionStore
-from rncdl.prediction import images as passes
+from rncdl.prediction import inference as passes
 from rncdl.prediction.predictor import HeadChoice, Predictor
 from rncdl.regions import Regions
 from rncdl.run_folder import RunFolder

@@ -12,8 +12,8 @@ from PIL import Image
 from rncdl.errors import UserError
 from rncdl.gallery.findings import read_assigned
 from rncdl.run_folder import RunFolder
-from rncdl.stages.examples import Showcase
 from rncdl.stages.report import report
+from rncdl.stages.report_drawings import ComparedImages
 from tests.browser import open_file
 from tests.pipeline.tiny import REPOSITORY, run_rncdl
 
@@ -56,8 +56,8 @@ def test_the_report_shows_clusters_and_examples_without_any_evaluation(
 def page(evaluated: Path, world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report with everything in it; the run itself stands in for the ceiling."""
     out = tmp_path_factory.mktemp("report") / "report.html"
-    showcase = Showcase(world / "val.json", supervised=RunFolder(evaluated))
-    report(evaluated, name="main", out=out, showcase=showcase)
+    compared = ComparedImages(world / "val.json", supervised=RunFolder(evaluated))
+    report(evaluated, name="main", out=out, compared=compared)
     return out
 
 
@@ -118,12 +118,12 @@ def test_what_cannot_be_shown_is_said(discovered: Path, tmp_path: Path):
     run = tmp_path / "run"
     shutil.copytree(discovered, run)
     shutil.rmtree(run / "bank")
-    report(run, name="main", out=None, showcase=None)
+    report(run, name="main", out=None, compared=None)
     html = (run / "report.html").read_text()
     assert "no bank" in html
     assert '<section id="examples">' in html
     RunFolder(run).discovery("main").inputs_file.unlink()
-    report(run, name="main", out=None, showcase=None)
+    report(run, name="main", out=None, compared=None)
     html = (run / "report.html").read_text()
     assert "did not note its images" in html
     assert '<section id="curves">' in html
@@ -133,6 +133,6 @@ def test_a_run_without_a_discovery_is_refused(trained: Path, tmp_path: Path):
     run = tmp_path / "run"
     shutil.copytree(trained, run, ignore=shutil.ignore_patterns("discoveries"))
     with pytest.raises(UserError, match="no finished discovery"):
-        report(run, name=None, out=None, showcase=None)
+        report(run, name=None, out=None, compared=None)
     with pytest.raises(UserError, match="stands for the detector without a discovery"):
-        report(run, name="trained", out=None, showcase=None)
+        report(run, name="trained", out=None, compared=None)

@@ -18,10 +18,8 @@ from rncdl.run_folder import RunFolder
 from rncdl.training.processes import Processes, join_processes
 
 
-def first_batch(images, batch_size: int, *, rank: int, world_size: int) -> set[int]:
-    batches = TrainingBatches(
-        images, batch_size=batch_size, seed=0, rank=rank, world_size=world_size
-    )
+def first_batch(images, batch_size: int, processes: Processes | None) -> set[int]:
+    batches = TrainingBatches(images, batch_size=batch_size, seed=0, processes=processes)
     return {index for index, _ in next(iter(batches))}
 
 
@@ -39,9 +37,9 @@ def check(processes: Processes, labelled: Path, run: RunFolder, overrides: list[
 
     size = settings.train.batch_size
     images = annotations.images
-    shares = processes.gather(first_batch(images, size, rank=processes.rank, world_size=2))
+    shares = processes.gather(first_batch(images, size, processes))
     assert shares[0].isdisjoint(shares[1])
-    assert shares[0] | shares[1] == first_batch(images, size, rank=0, world_size=1)
+    assert shares[0] | shares[1] == first_batch(images, size, None)
     assert len(shares[0]) == len(shares[1]) == size // 2
 
 
