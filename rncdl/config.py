@@ -130,6 +130,17 @@ class TrainSettings(_Settings):
     evaluate_every: NonNegative = 0
     """Steps between measurements of known-class AP on `--val`; 0: only at the end."""
     tensorboard: bool = False
+    objects_at: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the steps after which the detector looks through the labelled images for objects
+    that nobody labelled, confirmed by `segmentation.segmenter`; from then on they teach boxes and
+    masks too (ours). 0: never (the paper)."""
+    objects_class: Literal["none", "not_known"] = "none"
+    """What the classifier learns from them: nothing; or that they are of no known class, which is
+    right where every known object is labelled."""
+    objects_min_score: Fraction = 0.3
+    """Objectness from which a region may be one of them."""
+    objects_per_image: Positive = 4
+    """The most of them in an image."""
     map_cache: Path | None = None
     """A folder for the maps of a backbone that is frozen as a whole: computed once, then training
     looks at them instead of the images; runs that differ behind the backbone can share it."""

@@ -10,6 +10,7 @@ from torchvision.models.detection._utils import BalancedPositiveNegativeSampler,
 from torchvision.ops import box_iou, roi_align
 
 from rncdl.data.samples import Sample
+from rncdl.data.unlabelled_objects import WITHOUT_CLASS
 from rncdl.detector.boxes import ANCHOR_CODER, REGION_CODER, at_least_float32
 from rncdl.detector.map_cache import stack_maps
 from rncdl.detector.model import MASK_SIZE, Detector, ImageBatch
@@ -176,6 +177,7 @@ def region_losses(
 ) -> tuple[Tensor, Tensor]:
     """Mean cross-entropy over K + 1 classes, and L1 of the positives per sampled region.
 
+    Regions of objects without a class are left out of the first.
     `class_logits` (R, K + 1) with the background last, `box_deltas` (R, 4), both in the order
     of the regions.
     """
@@ -187,7 +189,10 @@ def region_losses(
     row = matches[positive] + _offsets(regions, truth_boxes)[positive]
     targets = torch.full_like(matches, background)
     targets[positive] = torch.cat(list(truth_labels))[row]
-    class_loss = functional.cross_entropy(class_logits, targets)
+    summed = functional.cross_entropy(
+        class_logits, targets, reduction="sum", ignore_index=WITHOUT_CLASS
+    )
+    class_loss = summed / (targets != WITHOUT_CLASS).sum().clamp(min=1)
     boxes = torch.cat([region.boxes_xyxy for region in regions])[positive]
     encoded = REGION_CODER.encode_single(torch.cat(list(truth_boxes))[row], boxes)
     box_loss = functional.l1_loss(box_deltas[positive], encoded, reduction="sum")
