@@ -248,6 +248,8 @@ class TeacherSettings(_Settings):
     """Margin around the object, as a share of its longer side."""
     min_agreement: Fraction = 0.6
     """IoU of a region with the box of its mask from which on it is an object; below, background."""
+    known_prototypes: Positive = 3
+    """Centroids of a known class: with one, known objects overflow into the clusters."""
 
 
 class SegmentationSettings(_Settings):

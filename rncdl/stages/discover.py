@@ -8,6 +8,7 @@ from rncdl.config import Settings, resolve_settings
 from rncdl.data.viewed_images import Pool
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.filling import open_bank, require_origin
+from rncdl.discovery.object_bank import open_object_bank
 from rncdl.discovery.phase import needs_online, starting_detector, train_from_bank, train_online
 from rncdl.errors import UserError
 from rncdl.inputs import load_pool, named_inputs
@@ -60,7 +61,25 @@ def discover(
             bank = open_bank(
                 run.bank_dir, detector, pool, run=run, settings=settings, processes=processes
             )
-            train_from_bank(folder, detector, pool, bank, settings=settings, processes=processes)
+            objects = None
+            if settings.discover.teacher != "none":
+                objects = open_object_bank(
+                    run.object_bank_dir,
+                    detector,
+                    pool,
+                    run=run,
+                    settings=settings,
+                    processes=processes,
+                )
+            train_from_bank(
+                folder,
+                detector,
+                pool,
+                bank,
+                settings=settings,
+                processes=processes,
+                objects=objects,
+            )
         if processes.is_main:
             say(f"Heads: {folder.heads_file}")
 
