@@ -21,6 +21,8 @@ from rncdl.training.progress import say
 
 MOST_ANNOTATED = 64
 """Annotated objects of an image that the teacher looks at."""
+_PROPOSALS_PER_OBJECT = 4
+"""After the RPN's own NMS; several lie on each object until they are refined."""
 
 
 def open_object_bank(
@@ -65,7 +67,9 @@ def _choice(settings: Settings) -> ObjectChoice:
         search=Search(
             before_nms=predict.proposals_before_nms,
             nms=predict.proposal_nms,
-            per_image=predict.proposals_after_nms,
+            per_image=min(
+                predict.proposals_after_nms, _PROPOSALS_PER_OBJECT * teacher.objects_per_image
+            ),
             refinements=predict.refinements,
             mask_share=predict.mask_share,
         ),
