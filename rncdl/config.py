@@ -22,6 +22,8 @@ FirstWeights = Annotated[
     BeforeValidator(lambda value: "none" if value is None else value),
 ]
 Augmentation = Literal["none", "weak", "simclr"]
+Changes = Mapping[str, Any] | Sequence[str]
+"""Of settings: by name, `{"train.batch_size": 8}`, or in words, `["train.batch_size=8"]`."""
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
 
@@ -92,12 +94,15 @@ class DetectorSettings(_Settings):
     """In short trainings the masks lag behind the boxes; more than 1 lets them catch up."""
     masks: Literal["auto", "on", "off"] = "auto"
     """auto: a mask head is built when every annotation has a mask."""
+    localisation: bool = False
+    """Whether the box head also learns, from objects alone, how well a region fits its object
+    (ours, after OLN): `predict.score=localisation` ranks by it."""
 
 
 LEARNING_SETTINGS = frozenset(
     {
         "weights", "frozen_blocks", "rpn_samples", "proposals_before_nms", "roi_samples",
-        "roi_positive_share", "mask_loss_weight",
+        "roi_positive_share", "mask_loss_weight", "localisation",
     }
 )  # fmt: skip
 """Settings of the detector that nothing depends on any more once it is trained."""
@@ -139,6 +144,8 @@ class TrainSettings(_Settings):
     right where every known object is labelled."""
     objects_min_score: Fraction = 0.3
     """Objectness from which a region may be one of them."""
+    objects_min_iou: Fraction = 0.6
+    """How well the box of the segmenter's mask must fit the region."""
     objects_per_image: Positive = 4
     """The most of them in an image."""
     map_cache: Path | None = None
@@ -161,9 +168,10 @@ class PredictSettings(_Settings):
     mask_share: Fraction = 0.0
     """How far a box is then moved to where its mask ends. 0: not at all (the paper); above, masks
     of all regions are drawn. Masks fit objects of novel classes better than the regressor does."""
-    score: Literal["softmax", "foreground", "objectness"] = "softmax"
+    score: Literal["softmax", "foreground", "objectness", "localisation"] = "softmax"
     """softmax: class probability. The others multiply it by how likely the region is an object:
-    foreground by the known head's old background row, objectness by the RPN."""
+    foreground by the known head's old background row, objectness by the RPN, localisation by the
+    RPN and by how well the region seems to fit (`detector.localisation`)."""
     known: Literal["discovered", "trained"] = "discovered"
     """Who classifies the known classes after discovery: its heads (the paper), or the detector's
     own classifier as it was trained, which has not forgotten the background (ours)."""
@@ -200,6 +208,8 @@ class DiscoverSettings(_Settings):
     augmentation: Augmentation = "weak"
     """How far a view's colours and sharpness are distorted: as in SimCLR, half as far (the paper),
     or not at all (ours: the image itself, its mirror image, and so on in turn)."""
+    online: bool = False
+    """Fresh views of the images in each step, instead of the bank's."""
     memory_batches: NonNegative = 100
     """Batches of features that each view remembers."""
     classifier: Literal["cosine", "linear"] = "cosine"
@@ -360,6 +370,24 @@ def resolve_settings(
         _warn_of_retired(changes, source=word)
         _merge(values, changes, source=f"override {word!r}")
     return _validate(values)
+
+
+def as_overrides(changes: Changes) -> list[str]:
+    """Changes in words, `a.b=value`: `{"train.steps": 5}` and `{"train": {"steps": 5}}` alike."""
+    if not isinstance(changes, Mapping):
+        return list(changes)
+    return [f"{key}={_as_yaml(key, value)}" for key, value in _leaves(changes)]
+
+
+def _as_yaml(key: str, value: Any) -> str:
+    plain = str(value) if isinstance(value, Path) else value
+    try:
+        text = yaml.safe_dump(plain, default_flow_style=True, width=float("inf"))
+    except yaml.YAMLError as error:
+        raise UserError(
+            f"Setting {key!r}: {value!r} is a {type(value).__name__}; give a plain Python value."
+        ) from error
+    return text.removesuffix("...\n").strip()
 
 
 def change(settings: Settings, **changes: Any) -> Settings:

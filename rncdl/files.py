@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,7 +27,8 @@ def writing_atomically(path: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # nor can it be removed where its folder is a file
+            temporary.unlink(missing_ok=True)
         raise UserError(
             f"{path}: cannot write ({error.strerror}); free space or choose another folder."
         ) from error

@@ -67,6 +67,7 @@ class RunFolder:
     settings.yaml          every setting, resolved
     inputs.json            the files it was trained on
     classes.json           the known classes, in output order
+    plan.json              what `rncdl run` was asked for, what it chose and why, what it expected
     backbone_start.json    which weights the backbone started from, and what they have seen
     detector.safetensors   the trained detector
     train/                 checkpoints, journal.jsonl, tensorboard, objects that nobody labelled
@@ -97,6 +98,11 @@ class RunFolder:
     def classes_file(self) -> Path:
         """Known classes."""
         return self.path / "classes.json"
+
+    @property
+    def plan_file(self) -> Path:
+        """What `rncdl run` was asked for, what it chose and why, and what it expected."""
+        return self.path / "plan.json"
 
     @property
     def backbone_start_file(self) -> Path:

@@ -38,7 +38,7 @@ class SupervisedStep(nn.Module):
 
 
 def supervised_losses(detector: Detector, samples: Sequence[Sample]) -> dict[str, Tensor]:
-    """The scalars rpn_objectness, rpn_box, box, class and, with a mask head, mask.
+    """The scalars rpn_objectness, rpn_box, box, class and, where it has such heads, mask and iou.
 
     Images without annotations teach background.
     """
@@ -88,6 +88,9 @@ def supervised_losses(detector: Detector, samples: Sequence[Sample]) -> dict[str
         "box": box_loss,
         "class": class_loss,
     }
+    predicted = detector.predict_iou(features)
+    if predicted is not None:
+        losses["iou"] = iou_loss(predicted, regions=regions, truth_boxes=boxes)
     if detector.mask_head is not None:
         mask_loss = _mask_loss(detector, maps, regions=regions, samples=samples)
         losses["mask"] = settings.mask_loss_weight * mask_loss
@@ -197,6 +200,24 @@ def region_losses(
     encoded = REGION_CODER.encode_single(torch.cat(list(truth_boxes))[row], boxes)
     box_loss = functional.l1_loss(box_deltas[positive], encoded, reduction="sum")
     return class_loss, box_loss / len(class_logits)
+
+
+def iou_loss(
+    predicted: Tensor, *, regions: Sequence[SampledRegions], truth_boxes: Sequence[Tensor]
+) -> Tensor:
+    """Mean L1 between the IoU (R,) predicted for regions on objects and the one they have.
+
+    Background teaches nothing, so that an object nobody labelled is not taken for it (OLN).
+    """
+    targets = [
+        box_iou(region.boxes_xyxy, truth).gather(1, region.matches.clamp(min=0)[:, None])[:, 0]
+        if len(truth)
+        else region.boxes_xyxy.new_zeros(len(region.boxes_xyxy))
+        for region, truth in zip(regions, truth_boxes, strict=True)
+    ]
+    positive = torch.cat([region.matches for region in regions]) >= 0
+    error = (predicted - torch.cat(targets)).abs() * positive
+    return error.sum() / positive.sum().clamp(min=1)
 
 
 @torch.no_grad()

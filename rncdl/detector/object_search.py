@@ -39,8 +39,6 @@ from rncdl.training.progress import ProgressLine, say
 IMAGES_PER_PART = 128
 """Images whose objects are written together: so many are looked at again after an interruption."""
 _MAX_ANNOTATED_IOU = 0.3
-_MIN_AGREEMENT = 0.6
-"""IoU of a region's box with that of its mask."""
 _MIN_FILL, _MAX_FILL = 0.25, 0.97
 """Share of its box that an object's mask covers: less is a splinter, more is no outline at all."""
 _NMS = 0.4
@@ -58,9 +56,12 @@ class ObjectSearch:
     segmenter: Segmenter
     min_score: float
     """objectness of a region"""
+    min_iou: float
+    """of a region's box with that of its mask"""
     per_image: int
     """the most objects of an image"""
     regions: Search
+    """which regions are looked at"""
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "ObjectSearch":
@@ -75,6 +76,7 @@ class ObjectSearch:
         return cls(
             segmenter,
             settings.train.objects_min_score,
+            settings.train.objects_min_iou,
             settings.train.objects_per_image,
             Search(
                 before_nms=settings.predict.proposals_before_nms,
@@ -143,6 +145,7 @@ def _origin(detector: Detector, labels: KnownLabels, settings: Settings) -> dict
         "long_side_px": data.long_side_px,
         "precision": train.precision,
         "min_score": train.objects_min_score,
+        "min_iou": train.objects_min_iou,
         "per_image": train.objects_per_image,
         "segmentation": settings.segmentation.model_dump(mode="json"),
     }
@@ -196,7 +199,7 @@ def _look_at(
             search,
         )
         masks = cut_out(sample.image, boxes, search.segmenter)
-        kept, fitted = confirmed(boxes, masks)
+        kept, fitted = confirmed(boxes, masks, min_iou=search.min_iou)
         found += _as_found(sample, fitted, scores[kept], masks[kept])
     return found
 
@@ -222,12 +225,12 @@ def cut_out(image: Tensor, boxes_xyxy: Tensor, segmenter: Segmenter) -> Tensor:
     return torch.from_numpy(segmenter.segment(pixels, shown.numpy()))
 
 
-def confirmed(boxes_xyxy: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
+def confirmed(boxes_xyxy: Tensor, masks: Tensor, *, min_iou: float) -> tuple[Tensor, Tensor]:
     """Rows of the regions (R, 4) whose masks (R, H, W) agree with them, and those masks' boxes."""
     rows = masks.flatten(1).any(1).nonzero().flatten()
     extents = masks_to_boxes(masks[rows]) + torch.tensor([0, 0, 1, 1])
     fill = masks[rows].flatten(1).sum(1) / (extents[:, 2:] - extents[:, :2]).prod(1)
-    agrees = box_iou(boxes_xyxy[rows], extents).diagonal() > _MIN_AGREEMENT
+    agrees = box_iou(boxes_xyxy[rows], extents).diagonal() > min_iou
     agrees &= (fill > _MIN_FILL) & (fill < _MAX_FILL)
     return rows[agrees], extents[agrees]
 

@@ -159,7 +159,7 @@ def _train_until(
             samples, num_readable = _next_samples(batches, settings, run, processes)
             set_rate(state.optimizer, schedule.rate(state.step))
             seed_step(settings.seed, step=state.step, rank=processes.rank)
-            losses = _accumulate_gradients(
+            losses = accumulate_gradients(
                 model,
                 cut_batch(samples, train, processes),
                 num_images=num_readable / processes.count,
@@ -360,7 +360,7 @@ def _open_journal(
     return Journal(run.train_journal, resume_step=first_step, tensorboard_dir=board)
 
 
-def _accumulate_gradients(
+def accumulate_gradients(
     model: nn.Module,
     parts: Sequence[list[Sample]],
     *,
@@ -373,7 +373,7 @@ def _accumulate_gradients(
     num_images: how many a process has on average. Every part takes its pass, as other processes
     may wait in it for this one: an empty part with an image that counts for nothing.
     """
-    stand_in = next(chain.from_iterable(parts), None) or _blank_sample()
+    stand_in = next(chain.from_iterable(parts), None) or blank_sample()
     device = next(model.parameters()).device
     totals: dict[str, Tensor] = {}
     for index, part in enumerate(parts):
@@ -394,7 +394,7 @@ def _accumulate_gradients(
     return totals
 
 
-def _blank_sample() -> Sample:
+def blank_sample() -> Sample:
     """A grey image without annotations."""
     grey = torch.full((3, _BLANK_SIDE_PX, _BLANK_SIDE_PX), 128, dtype=torch.uint8)
     return unlabelled_sample(grey, image_index=-1, path="")

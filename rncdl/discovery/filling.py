@@ -130,7 +130,7 @@ def fill_bank(
         )
         batches = [[(index, filling.item_seed(index)) for index in batch] for batch in own]
         if processes.is_main and batches:
-            per_batch = _probe(filling, [filling.dataset[key] for key in batches[0]])
+            per_batch = _time_batch(filling.extract, [filling.dataset[key] for key in batches[0]])
             say(f"Extracting takes about {per_batch * len(batches) / 60:.1f} minutes.")
         loader = BatchLoader(filling.dataset, batches, workers=settings.data.workers)
         bank = Bank(folder, writable=True, rank=processes.rank)
@@ -255,12 +255,21 @@ def _extract(
         return extract_features(detector, images, chosen, plain_maps=maps)
 
 
-def _probe(filling: Filling, items: Sequence[ViewedImage | BadImage]) -> float:
+def time_extraction(
+    detector: Detector, items: Sequence[ViewedImage | BadImage], recipe: BankRecipe
+) -> float:
+    """Seconds that a batch of the bank takes."""
+    return _time_batch(lambda images: _extract(detector, images, recipe), items)
+
+
+def _time_batch(
+    extract: Callable[[Sequence[ViewedImage]], object], items: Sequence[ViewedImage | BadImage]
+) -> float:
     """Seconds that a batch takes, from the second of two tries: the first one warms up."""
     images = [item for item in items if not isinstance(item, BadImage)]
     seconds = 0.0
     for _ in range(2 if images else 0):
         began = time.perf_counter()
-        filling.extract(images)
+        extract(images)
         seconds = time.perf_counter() - began
     return seconds

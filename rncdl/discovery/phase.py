@@ -20,8 +20,8 @@ from rncdl.training.processes import Processes
 
 
 def needs_online(discover: DiscoverSettings) -> bool:
-    """Whether parts of the detector are trained too, so that no bank can hold its features."""
-    return discover.single_phase or discover.frozen != "all_but_heads"
+    """Whether that is wanted, or the detector learns too, so that no bank can hold its features."""
+    return discover.online or discover.single_phase or discover.frozen != "all_but_heads"
 
 
 def starting_detector(run: RunFolder, settings: Settings, pool: Pool) -> Detector:

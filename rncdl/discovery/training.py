@@ -55,14 +55,14 @@ def train_heads(
     folder: Path,
     processes: Processes,
     also_trained: Sequence[nn.Module] = (),
-    extra_loss: Callable[[int], Tensor] | None = None,
+    extra_losses: Callable[[int], Iterator[Tensor]] | None = None,
 ) -> None:
     """Train `heads` in place, from the folder's newest checkpoint where it has one.
 
     Memory and pseudo-labels are each process's own; gradients are averaged over the processes.
-    `also_trained`: parts of the detector that an ablation leaves free; `extra_loss`: a term to
-    be added to each step's loss. Raises `Interrupted`, with a checkpoint saved, when asked to
-    stop, and `Diverged` when the loss is not finite.
+    `also_trained`: parts of the detector that an ablation leaves free; `extra_losses`: from
+    a step on, a term to be added to each step's loss. Raises `Interrupted`, with a checkpoint
+    saved, when asked to stop, and `Diverged` when the loss is not finite.
     """
     discover = settings.discover
     state = first_state(heads, also_trained, discover, processes)
@@ -71,6 +71,7 @@ def train_heads(
     precision = choose_precision(discover.precision, processes.device)
     schedule = _schedule(discover)
     meter, warned = Meter(processes), False
+    extra = extra_losses(state.step) if extra_losses else None
     batches = feed.batches(state.num_fed)
     if feed.can_prefetch:
         batches = prefetch(_pinned(batches, processes.device))
@@ -86,8 +87,8 @@ def train_heads(
                 batch = next(batches).to(processes.device)
                 with autocast(processes.device, precision):
                     loss, statistics = _loss(heads, batch, state, discover, seed=settings.seed)
-                    if extra_loss is not None:
-                        loss = loss + extra_loss(state.step)
+                    if extra is not None:
+                        loss = loss + next(extra)
                 _learn(loss, state, processes)
                 heads.normalise_prototypes()
                 state.remember(batch)

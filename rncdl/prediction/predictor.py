@@ -7,7 +7,7 @@ from typing import overload
 
 import torch
 
-from rncdl.config import Settings, change, resolve_settings
+from rncdl.config import Changes, Settings, as_overrides, change, resolve_settings
 from rncdl.data.given_images import GivenImage, pixels_of
 from rncdl.data.samples import Sample, unlabelled_sample
 from rncdl.data.transforms import resize_sample
@@ -147,7 +147,7 @@ def load(
     head: int = 0,
     device: str | None = None,
     raw: bool = False,
-    overrides: Sequence[str] = (),
+    settings: Changes = (),
 ) -> Predictor:
     """A run's detector for known and novel classes, ready to predict.
 
@@ -158,21 +158,21 @@ def load(
     head: which novel head, where the discovery has several.
     device: auto, cpu, cuda, cuda:1, mps; None takes the run's setting.
     raw: clusters as they are, whatever people have decided.
-    overrides: settings to change, e.g. ["predict.max_detections=100"].
+    settings: those to change, e.g. {"predict.max_detections": 100}.
     """
     folder = RunFolder(Path(run))
     discovery = folder.choose_discovery(discovery)
     base = folder.settings() if discovery is None else folder.discovery(discovery).settings()
-    settings = resolve_settings(base=base, overrides=overrides)
+    resolved = resolve_settings(base=base, overrides=as_overrides(settings))
     if device is not None:
-        settings = change(settings, device=device)
+        resolved = change(resolved, device=device)
     split = folder.split()
-    detector = load_detector(folder, settings, split, discovery=discovery)
-    detector.to(choose_device(settings.device)).eval()
+    detector = load_detector(folder, resolved, split, discovery=discovery)
+    detector.to(choose_device(resolved.device)).eval()
     if discovery is None:
         if head:
             raise UserError(f"{run}: head {head} was asked for, but there is no discovery.")
-        return Predictor(detector, trained_classifier(detector, split.known), settings)
+        return Predictor(detector, trained_classifier(detector, split.known), resolved)
     heads = load_heads(folder, detector, discovery)
     if not 0 <= head < len(heads.num_clusters):
         raise UserError(
@@ -180,11 +180,11 @@ def load(
             f"{len(heads.num_clusters)}, counted from 0."
         )
     classifier = discovery_classifier(
-        detector, heads, split.known, head=head, predict=settings.predict
+        detector, heads, split.known, head=head, predict=resolved.predict
     )
     if not raw:
         classifier = classifier.decided(folder.discovery(discovery).decisions(head))
-    return Predictor(detector, classifier, settings, discovery)
+    return Predictor(detector, classifier, resolved, discovery)
 
 
 def _finished(regions: Regions, classifier: Classifier) -> Regions:

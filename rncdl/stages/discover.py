@@ -24,7 +24,6 @@ def discover(
     *,
     name: str = "main",
     preset: str | None = None,
-    online: bool = False,
     resume: bool = False,
     overrides: Sequence[str] = (),
 ) -> None:
@@ -37,7 +36,7 @@ def discover(
     _require_free(folder, resume=resume)
     base = folder.settings() if resume else run.settings()
     settings = resolve_settings(preset, overrides, base=base)
-    online = online or needs_online(settings.discover)
+    online = needs_online(settings.discover)
     inputs = _settle_inputs(run, folder, named, resume=resume)
     with join_processes(settings.device) as processes:
         pool = load_pool(run, inputs, settings=settings, shown=processes.is_main)

@@ -58,7 +58,7 @@ def predict(
     named, overrides = split_words(words)
     files = find_images(named, outside=out)
     predictor = load(
-        run_path, discovery=choice.discovery, head=choice.head, raw=True, overrides=overrides
+        run_path, discovery=choice.discovery, head=choice.head, raw=True, settings=overrides
     )
     asked = {} if min_score is None else {"min_score": min_score}
     settings = change(predictor.settings, predict=asked, data={"on_bad_image": "skip"})

@@ -46,9 +46,7 @@ def test_no_crops_have_no_features(detector: Detector):
 
 def test_a_named_teacher_without_weights_is_an_error():
     pytest.importorskip("timm")
-    with pytest.raises(
-        UserError, match=r"resnet18: no weights.*teacher\.weights"
-    ):
+    with pytest.raises(UserError, match=r"resnet18: no weights.*teacher\.weights"):
         find_teacher("resnet18", NONE)
 
 
