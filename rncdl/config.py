@@ -185,8 +185,11 @@ class PredictSettings(_Settings):
 class DiscoverSettings(_Settings):
     """The discovery phase."""
 
-    heads: tuple[Positive, ...] = (3000,)
-    """Clusters N of each novel head; all are trained at once and each is usable alone."""
+    heads: Annotated[
+        tuple[Positive, ...], BeforeValidator(lambda value: () if value == "auto" else value)
+    ] = (3000,)
+    """Clusters N of each novel head; all are trained at once and each is usable alone. auto, noted
+    as []: as many as a teacher lets one estimate."""
     steps: Positive = 15_000
     batch_images: Positive = 16
     """Pool images per step over all processes."""
@@ -258,8 +261,8 @@ class TeacherSettings(_Settings):
     """Margin around the object, as a share of its longer side."""
     min_agreement: Fraction = 0.6
     """IoU of a region with the box of its mask from which on it is an object; below, background."""
-    known_prototypes: Positive = 3
-    """Centroids of a known class: with one, known objects overflow into the clusters."""
+    known_prototypes: Positive = 1
+    """Centroids of a known class."""
 
 
 class SegmentationSettings(_Settings):

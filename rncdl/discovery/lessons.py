@@ -13,6 +13,7 @@ from rncdl.data.viewed_images import Pool
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.loss import UNTAUGHT
 from rncdl.discovery.semi_supervised import best_grouping, semi_supervised_kmeans
+from rncdl.discovery.teacher_space import known_class_space
 from rncdl.errors import UserError
 
 SAME_IOU = 0.5
@@ -20,7 +21,7 @@ SAME_IOU = 0.5
 APART_IOU = 0.3
 """Below it shows something else: no object, where it is apart from all."""
 _ROUNDS = 30
-_STARTS = 5
+_STARTS = 10
 
 
 @dataclass(frozen=True)
@@ -34,15 +35,15 @@ class SeenObjects:
     agreement: Tensor
     """(O,) how far mask and region agree: low where there is no object"""
     features: Tensor
-    """(O, F) of length one"""
+    """(O, D) of length one, in the space of the known classes"""
     labelled: Tensor
-    """(L, F) of length one: annotated objects"""
+    """(L, D) annotated objects in that space"""
     labels: Tensor
     """(L,) their known classes"""
 
 
 def read_objects(bank: Bank) -> SeenObjects:
-    """All of an object bank."""
+    """All of an object bank, in the space of the known classes."""
     features, boxes, agreement, images = [], [], [], []
     for index, count in enumerate(bank.counts().tolist()):
         if count > 0:
@@ -58,27 +59,34 @@ def read_objects(bank: Bank) -> SeenObjects:
         if count
     ]
     nothing = torch.zeros(0, bank.shape.num_features)
+    labels = torch.cat([torch.zeros(0, dtype=torch.int64), *(own for _, own in matched)])
+    found, labelled = known_class_space(
+        functional.normalize(torch.cat(features).float()),
+        functional.normalize(torch.cat([nothing, *(own.float() for own, _ in matched)])),
+        labels,
+    )
     return SeenObjects(
         image_index=np.array(images),
         boxes_xyxy=torch.cat(boxes),
         agreement=torch.cat(agreement),
-        features=functional.normalize(torch.cat(features).float()),
-        labelled=functional.normalize(torch.cat([nothing, *(own.float() for own, _ in matched)])),
-        labels=torch.cat([torch.zeros(0, dtype=torch.int64), *(own for _, own in matched)]),
+        features=found,
+        labelled=labelled,
+        labels=labels,
     )
 
 
 def label_objects(
     objects: SeenObjects, pool: Pool, *, num_clusters: int, settings: Settings, seed: int
 ) -> np.ndarray:
-    """(O,) what each object is: a known class in 0..K-1, a cluster from K on, or K + N: none.
+    """(O,) what each object is: a known class in 0..K-1 or a cluster from K on.
 
-    Regions that their masks do not confirm are no objects. Annotated objects are what they are
-    annotated as; other objects of labelled images are of no known class; the rest is anything.
+    Annotated objects are what they are annotated as; other objects of labelled images are of no
+    known class; the rest is anything. What its mask does not confirm may be an object or not, and
+    stays `UNTAUGHT`.
     """
     num_known = pool.labels.split.num_known
     annotated = _annotated(objects, pool)
-    grouped = (objects.agreement >= settings.teacher.min_agreement).numpy() & (annotated < 0)
+    grouped = confirmed(objects, settings) & (annotated < 0)
     features = objects.features[torch.from_numpy(grouped)]
     if len(features) < num_clusters:
         raise UserError(
@@ -103,9 +111,14 @@ def label_objects(
         )
         for _ in range(_STARTS)
     ]
-    labels = np.where(annotated >= 0, annotated, num_known + num_clusters)
+    labels = np.where(annotated >= 0, annotated, UNTAUGHT)
     labels[grouped] = best_grouping(groupings).found.numpy()
     return labels
+
+
+def confirmed(objects: SeenObjects, settings: Settings) -> np.ndarray:
+    """(O,) bool: masks and regions agree, so that these are objects and not background."""
+    return (objects.agreement >= settings.teacher.min_agreement).numpy()
 
 
 def _annotated(objects: SeenObjects, pool: Pool) -> np.ndarray:

@@ -90,9 +90,9 @@ def test_objects_of_labelled_images_that_nobody_annotated_are_new_even_if_they_l
     assert label(objects, is_federated=True) == [0, 1]
 
 
-def test_what_its_mask_does_not_confirm_is_no_object():
+def test_what_its_mask_does_not_confirm_teaches_nothing():
     objects = seen([1, 1], [OTHER_BOX, FAR_BOX], [[0.0, 1.0], [0.0, 1.0]], [0.9, 0.2])
-    assert label(objects) == [1, 2]
+    assert label(objects) == [1, UNTAUGHT]
 
 
 def make_bank(folder: Path, regions: dict[int, list[tuple[float, ...]]], num_features: int) -> Bank:
@@ -123,9 +123,9 @@ def test_an_object_bank_is_read_whole(tmp_path: Path):
     assert objects.image_index.tolist() == [0, 1, 1]
     assert objects.boxes_xyxy.tolist() == [[*KNOWN_BOX], [*OTHER_BOX], [*FAR_BOX]]
     torch.testing.assert_close(objects.agreement, torch.tensor([0.0, 0.0, 0.1]))
-    torch.testing.assert_close(objects.features, torch.full((3, 4), 0.5))  # of length one
+    assert objects.features.shape == (3, 4)
     assert objects.labels.tolist() == [0]
-    torch.testing.assert_close(objects.labelled, torch.full((1, 4), 0.5))
+    assert objects.labelled.shape == (1, 4)
 
 
 def test_an_object_bank_without_objects_is_an_error(tmp_path: Path):

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from rncdl.discovery._accelerated_sinkhorn import accelerated_sinkhorn
 from rncdl.discovery.feeding import DiscoveryBatch
