@@ -143,6 +143,7 @@ def test_a_background_is_the_last_output_and_no_class():
 
 def test_the_backgrounds_prototype_keeps_its_length_too():
     (head,) = make_heads(5, background=True).novel
+    assert head.background is not None
     with torch.no_grad():
         head.background.mul_(3)
     head.normalise_prototypes()

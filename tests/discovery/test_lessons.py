@@ -139,7 +139,7 @@ def moved(box: tuple[float, ...], by: float) -> tuple[float, ...]:
 
 def test_regions_have_the_label_of_the_object_that_they_show(tmp_path: Path):
     """Moved by a quarter (IoU 0.6) it is shown, by half (0.33) nobody knows, beyond it is not."""
-    regions = {
+    regions: dict[int, list[tuple[float, ...]]] = {
         0: [KNOWN_BOX, OTHER_BOX],
         1: [moved(OTHER_BOX, by) for by in (2.5, 5.0, 8.0)] + [FAR_BOX],
     }
