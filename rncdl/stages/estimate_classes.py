@@ -13,7 +13,7 @@ from rncdl.discovery.estimation import Estimate, estimate_clusters
 from rncdl.discovery.lessons import confirmed, read_objects
 from rncdl.discovery.object_bank import open_object_bank
 from rncdl.discovery.phase import starting_detector
-from rncdl.tables import screen_table
+from rncdl.evaluation.ap_tables import screen_table
 from rncdl.files import write_atomically
 from rncdl.inputs import load_pool
 from rncdl.run_folder import DiscoveryInputs, RunFolder
