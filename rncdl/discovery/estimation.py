@@ -14,12 +14,13 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Generator, Tensor
 
-from rncdl.discovery.kmeans import kmeans, nearest
+from rncdl.discovery.kmeans import kmeans, nearest, nearest_distances
 from rncdl.errors import UserError
 
 _FEWEST = 2
 _GROWTH = 1.2
-_STARTS = 5
+_STARTS, _KEPT = 8, 4
+"""Clusterings of each size, and those of them that count: the ones that serve objects best."""
 _ROUNDS = 15
 _GIVE_UP = 0.6
 """Of the best accuracy: below, more clusters can only be worse."""
@@ -65,7 +66,7 @@ def estimate_clusters(
     everything = torch.cat([features, labelled])
     curve: list[Point] = []
     for num_clusters in _candidates(most=len(everything) // _OBJECTS_PER_CLUSTER - num_known):
-        found = [
+        tries = [
             _survival(
                 everything,
                 labelled,
@@ -75,6 +76,7 @@ def estimate_clusters(
             )
             for start in range(_STARTS)
         ]
+        found = [one.accuracy for one in sorted(tries, key=lambda one: one.inertia)[:_KEPT]]
         curve.append(Point(num_clusters, float(np.mean(found)), float(np.std(found))))
         if curve[-1].accuracy < _GIVE_UP * max(point.accuracy for point in curve):
             break
@@ -111,11 +113,19 @@ def _candidates(*, most: int) -> Iterator[int]:
         number = max(number + 1, round(number * _GROWTH))
 
 
+@dataclass(frozen=True)
+class _Try:
+    accuracy: float
+    inertia: float
+
+
 def _survival(
     everything: Tensor, labelled: Tensor, labels: Tensor, *, k: int, generator: Generator
-) -> float:
+) -> _Try:
     """Share of labelled objects in their class's cluster, by the best one-to-one choice."""
-    found = nearest(labelled, kmeans(everything, k, rounds=_ROUNDS, generator=generator))
+    centroids = kmeans(everything, k, rounds=_ROUNDS, generator=generator)
     counts = np.zeros((k, int(labels.max()) + 1))
-    np.add.at(counts, (found.cpu().numpy(), labels.cpu().numpy()), 1)
-    return float(counts[linear_sum_assignment(-counts)].sum() / len(labels))
+    np.add.at(counts, (nearest(labelled, centroids).cpu().numpy(), labels.cpu().numpy()), 1)
+    _, distances = nearest_distances(everything, centroids)
+    right = counts[linear_sum_assignment(-counts)].sum()
+    return _Try(float(right / len(labels)), float(distances.sum()))

@@ -86,7 +86,7 @@ def label_objects(
     """
     num_known = pool.labels.split.num_known
     annotated = _annotated(objects, pool)
-    grouped = confirmed(objects, settings) & (annotated < 0)
+    grouped = open_objects(objects, pool, settings)
     features = objects.features[torch.from_numpy(grouped)]
     if len(features) < num_clusters:
         raise UserError(
@@ -116,9 +116,10 @@ def label_objects(
     return labels
 
 
-def confirmed(objects: SeenObjects, settings: Settings) -> np.ndarray:
-    """(O,) bool: masks and regions agree, so that these are objects and not background."""
-    return (objects.agreement >= settings.teacher.min_agreement).numpy()
+def open_objects(objects: SeenObjects, pool: Pool, settings: Settings) -> np.ndarray:
+    """(O,) bool: those that are objects, as their masks confirm, and that nobody has annotated."""
+    is_object = (objects.agreement >= settings.teacher.min_agreement).numpy()
+    return is_object & (_annotated(objects, pool) < 0)
 
 
 def _annotated(objects: SeenObjects, pool: Pool) -> np.ndarray:

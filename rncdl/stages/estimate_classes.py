@@ -10,7 +10,7 @@ from rncdl.data.viewed_images import Pool
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.estimation import Estimate, estimate_clusters
-from rncdl.discovery.lessons import confirmed, read_objects
+from rncdl.discovery.lessons import open_objects, read_objects
 from rncdl.discovery.object_bank import open_object_bank
 from rncdl.discovery.phase import starting_detector
 from rncdl.evaluation.ap_tables import screen_table
@@ -56,10 +56,10 @@ def look_at_objects(
 
 
 def estimate_from(objects: Bank, pool: Pool, settings: Settings) -> Estimate:
-    """The number of new classes among the objects that their masks confirm."""
+    """The number of new classes among the objects that nobody has annotated."""
     seen = read_objects(objects)
     return estimate_clusters(
-        seen.features[confirmed(seen, settings)],
+        seen.features[open_objects(seen, pool, settings)],
         seen.labelled,
         seen.labels,
         num_known=pool.labels.split.num_known,
