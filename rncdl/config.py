@@ -94,12 +94,15 @@ class DetectorSettings(_Settings):
     """In short trainings the masks lag behind the boxes; more than 1 lets them catch up."""
     masks: Literal["auto", "on", "off"] = "auto"
     """auto: a mask head is built when every annotation has a mask."""
+    localisation: bool = False
+    """Whether the box head also learns, from objects alone, how well a region fits its object
+    (ours, after OLN): `predict.score=localisation` ranks by it."""
 
 
 LEARNING_SETTINGS = frozenset(
     {
         "weights", "frozen_blocks", "rpn_samples", "proposals_before_nms", "roi_samples",
-        "roi_positive_share", "mask_loss_weight",
+        "roi_positive_share", "mask_loss_weight", "localisation",
     }
 )  # fmt: skip
 """Settings of the detector that nothing depends on any more once it is trained."""
@@ -132,6 +135,19 @@ class TrainSettings(_Settings):
     evaluate_every: NonNegative = 0
     """Steps between measurements of known-class AP on `--val`; 0: only at the end."""
     tensorboard: bool = False
+    objects_at: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the steps after which the detector looks through the labelled images for objects
+    that nobody labelled, confirmed by `segmentation.segmenter`; from then on they teach boxes and
+    masks too (ours). 0: never (the paper)."""
+    objects_class: Literal["none", "not_known"] = "none"
+    """What the classifier learns from them: nothing; or that they are of no known class, which is
+    right where every known object is labelled."""
+    objects_min_score: Fraction = 0.3
+    """Objectness from which a region may be one of them."""
+    objects_min_iou: Fraction = 0.6
+    """How well the box of the segmenter's mask must fit the region."""
+    objects_per_image: Positive = 4
+    """The most of them in an image."""
     map_cache: Path | None = None
     """A folder for the maps of a backbone that is frozen as a whole: computed once, then training
     looks at them instead of the images; runs that differ behind the backbone can share it."""
@@ -152,9 +168,10 @@ class PredictSettings(_Settings):
     mask_share: Fraction = 0.0
     """How far a box is then moved to where its mask ends. 0: not at all (the paper); above, masks
     of all regions are drawn. Masks fit objects of novel classes better than the regressor does."""
-    score: Literal["softmax", "foreground", "objectness"] = "softmax"
+    score: Literal["softmax", "foreground", "objectness", "localisation"] = "softmax"
     """softmax: class probability. The others multiply it by how likely the region is an object:
-    foreground by the known head's old background row, objectness by the RPN."""
+    foreground by the known head's old background row, objectness by the RPN, localisation by the
+    RPN and by how well the region seems to fit (`detector.localisation`)."""
     known: Literal["discovered", "trained"] = "discovered"
     """Who classifies the known classes after discovery: its heads (the paper), or the detector's
     own classifier as it was trained, which has not forgotten the background (ours)."""

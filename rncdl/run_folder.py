@@ -13,6 +13,7 @@ from torch import Tensor
 from rncdl.classes import ClassSplit
 from rncdl.config import Settings, dump_settings, load_settings
 from rncdl.data.datasets import BadImage
+from rncdl.data.unlabelled_objects import ObjectsFolder
 from rncdl.errors import UserError
 from rncdl.files import write_atomically
 from rncdl.naming.decisions import Decisions
@@ -69,7 +70,7 @@ class RunFolder:
     plan.json              what `rncdl run` was asked for, what it chose and why, what it expected
     backbone_start.json    which weights the backbone started from, and what they have seen
     detector.safetensors   the trained detector
-    train/                 checkpoints, journal.jsonl, tensorboard
+    train/                 checkpoints, journal.jsonl, tensorboard, objects that nobody labelled
     bank/                  region features of the pool
     discoveries/NAME/      one discovery: settings, inputs, checkpoints, journal, heads, and what
                            people decided about its clusters
@@ -127,6 +128,11 @@ class RunFolder:
     def train_journal(self) -> Path:
         """Journal of the supervised phase."""
         return self.train_dir / "journal.jsonl"
+
+    @property
+    def train_objects(self) -> ObjectsFolder:
+        """Objects that nobody labelled, which the detector found while it was trained."""
+        return ObjectsFolder(self.train_dir / "objects")
 
     @property
     def bank_dir(self) -> Path:

@@ -5,7 +5,7 @@ seed, so that it is the same whichever process loads it and whenever.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +22,7 @@ from rncdl.data.masks import decode_masks
 from rncdl.data.records import ImageRecord
 from rncdl.data.samples import Sample, unlabelled_sample
 from rncdl.data.transforms import augment_sample, resize_sample
+from rncdl.data.unlabelled_objects import UnlabelledObjects
 from rncdl.errors import UserError
 
 ItemKey = tuple[int, int]
@@ -63,7 +64,7 @@ class ImageReader:
 
 class LabelledImages(Dataset[Sample | BadImage]):
     """Training samples: known classes only, randomly resized, flipped and recoloured, crowds left
-    out.
+    out. Objects that nobody labelled, where given, join the annotations.
     """
 
     def __init__(
@@ -77,8 +78,10 @@ class LabelledImages(Dataset[Sample | BadImage]):
         with_masks: bool,
         on_bad_image: Literal["error", "skip"] = "error",
         cache_mb: int = 0,
+        objects: UnlabelledObjects | None = None,
     ) -> None:
         self._labels = labels
+        self._objects = objects
         self._short_sides_px = tuple(short_sides_px)
         self._long_side_px = long_side_px
         self._flip = flip
@@ -94,7 +97,7 @@ class LabelledImages(Dataset[Sample | BadImage]):
         image_index, item_seed = key
         image = self._labels.annotations.images[image_index]
         try:
-            sample = self._load(image, image_index)
+            sample = self._with_objects(self._load(image, image_index))
         except UserError as error:
             if self._skips_bad_images:
                 return BadImage(str(image.path), str(error))
@@ -120,6 +123,25 @@ class LabelledImages(Dataset[Sample | BadImage]):
             image_index=image_index,
             path=str(image.path),
             original_size=(image.height, image.width),
+        )
+
+    def _with_objects(self, sample: Sample) -> Sample:
+        """The sample, at its own size, with the objects that nobody labelled."""
+        objects = self._objects
+        if objects is None:
+            return sample
+        rows = objects.rows_of_image(sample.image_index)
+        boxes = torch.from_numpy(objects.boxes_xyxy[rows])
+        masks = sample.masks
+        if masks is not None:
+            raw = [objects.segmentations[row] for row in range(rows.start, rows.stop)]
+            found = decode_masks([one for one in raw if one is not None], *sample.original_size)
+            masks = torch.cat([masks, torch.from_numpy(found)])
+        return replace(
+            sample,
+            boxes_xyxy=torch.cat([sample.boxes_xyxy, boxes]),
+            labels=torch.cat([sample.labels, torch.full((len(boxes),), objects.label)]),
+            masks=masks,
         )
 
     def _load_masks(self, image: ImageRecord, rows: np.ndarray) -> Tensor:

@@ -93,6 +93,7 @@ def run_demo(out: Path, *, seed: int, size: DemoSize) -> None:
         _discover(run, world / "unlabelled.json")
         announce(4, f"for comparison, train it further with all {size.classes} classes labelled")
         schedule = shorten_schedule(settings.train, size.ceiling_steps)
+        schedule["objects_at"] = 0  # nothing is left to be found
         _train(ceiling, world / "oracle.json", run.path, change(settings, train=schedule))
         announce(5, "measure on the validation images")
         rows = _measure(run, ceiling, world / "val.json", seed=seed, processes=processes)

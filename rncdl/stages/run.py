@@ -62,7 +62,7 @@ def run_everything(request: RunRequest, out: Path) -> None:
             _measure(request, run, processes)
         if processes.is_main:
             announce(6, "write the report")
-            report(run.path, name=DISCOVERY, out=None, showcase=None)
+            report(run.path, name=DISCOVERY, out=None, compared=None)
             _show_what_is_next(request, run)
 
 

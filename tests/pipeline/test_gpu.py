@@ -27,7 +27,7 @@ from rncdl.training.interruption import Interrupted
 from rncdl.training.journal import read_journal
 from rncdl.training.processes import choose_device, choose_precision
 from tests.pipeline.test_demo import TINY
-from tests.pipeline.tiny import SETTINGS
+from tests.pipeline.tiny import SETTINGS, WITH_OBJECTS
 from tests.pretend_gpu import GPU, pretend_gpu
 
 ON_GPU = [
@@ -95,6 +95,20 @@ def test_a_training_resumes_bit_for_bit(run: Path, world: Path, tmp_path: Path, 
         resume_training(tmp_path / "run", [])
     again, whole = (RunFolder(path).detector_file for path in (tmp_path / "run", run))
     assert again.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.usefixtures("objects_everywhere")
+def test_objects_nobody_labelled_are_found_and_learned_from(
+    run: Path, world: Path, tmp_path: Path, interrupted
+):
+    interrupted(5)
+    with pretend_gpu():
+        with pytest.raises(Interrupted, match="step 5"):
+            train(tmp_path / "run", world, *WITH_OBJECTS)
+        resume_training(tmp_path / "run", [])
+    folder = RunFolder(tmp_path / "run")
+    assert len(folder.train_objects.read()) > 0
+    assert folder.detector_file.read_bytes() != RunFolder(run).detector_file.read_bytes()
 
 
 def test_a_discovery_resumes_bit_for_bit(run: Path, world: Path, interrupted):
