@@ -199,7 +199,7 @@ class ClusterTotals:
     def __init__(self, num_known: int, prototypes: Tensor) -> None:
         num_clusters = len(prototypes)
         self._num_known, self._num_clusters = num_known, num_clusters
-        self._prototypes = prototypes
+        self.prototypes = prototypes
         self._known_sizes = torch.zeros(num_known, dtype=torch.int64)
         self._num_images = np.zeros(num_clusters, dtype=np.int64)
         # Columns: one, probability, background. Doubles: half a million terms are added.
@@ -239,13 +239,14 @@ class ClusterTotals:
             background_share=means[:, 2].numpy(),
             nearest_known=nearest_known.numpy(),
             known_likeness=known_likeness.numpy(),
-            nearest_clusters=_nearest(functional.normalize(self._prototypes)),
+            nearest_clusters=nearest_rows(self.prototypes, NUM_NEAREST),
             exemplars=exemplars,
         )
 
 
-def _nearest(prototypes: Tensor) -> np.ndarray:
-    """(N, up to `NUM_NEAREST`) the other rows with the largest inner product, nearest first."""
-    similarity = prototypes @ prototypes.T
+def nearest_rows(prototypes: Tensor, count: int) -> np.ndarray:
+    """(N, up to `count`) of each row the others with the largest cosine, nearest first."""
+    directions = functional.normalize(prototypes)
+    similarity = directions @ directions.T
     similarity.fill_diagonal_(-torch.inf)
-    return similarity.topk(min(NUM_NEAREST, len(prototypes) - 1), 1).indices.numpy()
+    return similarity.topk(min(count, len(prototypes) - 1), 1).indices.numpy()

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from rncdl.config import Settings, change
 from rncdl.data.viewed_images import Pool
+from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.filling import require_origin
 from rncdl.discovery.heads import DiscoveryHeads
@@ -21,6 +22,7 @@ class OpenDiscovery:
 
     folder: DiscoveryFolder
     settings: Settings
+    detector: Detector
     heads: DiscoveryHeads
     classifier: Classifier
     pool: Pool
@@ -61,4 +63,4 @@ def open_discovery(run: RunFolder, name: str, head: int) -> OpenDiscovery:
     classifier = discovery_classifier(
         detector, heads, split.known, head=head, predict=settings.predict
     )
-    return OpenDiscovery(folder, settings, heads, classifier, pool, bank)
+    return OpenDiscovery(folder, settings, detector, heads, classifier, pool, bank)

@@ -117,7 +117,7 @@ def test_a_detector_that_learns_the_iou_of_regions_ranks_by_it(world: Path, tmp_
     )
     image = next((world / "images").glob("**/*.*"))
     found = [
-        rncdl.load(run, settings=[f"predict.score={score}"]).predict(image).scores
+        rncdl.load(run, settings={"predict.score": score}).predict(image).scores
         for score in ("localisation", "objectness")
     ]
     assert found[0] is not None

@@ -273,7 +273,7 @@ def test_a_run_without_a_discovery_finds_its_known_classes_as_evaluation_does(
     mapped = tmp_path / "mapped.json"
     mapped.write_text(json.dumps(entries))
     known = ",".join(RunFolder(run).split().known)
-    settings = {"images": None, "train_labels": None}
+    settings: dict[str, Any] = {"images": None, "train_labels": None}
     found = evaluate_predictions(
         mapped, world / "val.json", known=known, overrides=["predict.max_detections=20"], **settings
     )
