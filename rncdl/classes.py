@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -44,8 +45,10 @@ class ClassSplit:
         return cls(tuple(c.name for c in labelled.categories if c.id in annotated))
 
     @classmethod
-    def from_names(cls, choice: str) -> "ClassSplit":
-        """Known are the names that `choice` lists with commas, or one a line in a file."""
+    def from_names(cls, choice: str | Sequence[str]) -> "ClassSplit":
+        """Known are the names of `choice`: a list, names with commas, or a file, one a line."""
+        if not isinstance(choice, str):
+            return cls(tuple(choice))
         if not os.path.isfile(choice):  # unlike Path.is_file, no error for long lists of names
             return cls(tuple(name.strip() for name in choice.split(",") if name.strip()))
         lines = Path(choice).read_text(encoding="utf-8").splitlines()

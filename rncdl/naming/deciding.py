@@ -192,7 +192,7 @@ def _clusters(board: Board, clusters: Sequence[int]) -> str:
 def _moves(
     board: Board, keys: Sequence[RegionKey], place: int | None
 ) -> dict[RegionKey, int | None]:
-    """Region -> where it goes; None: back home, and where its home is the wanted place."""
+    """Region -> where it goes; None: back home. Its own cluster: somebody has checked it."""
     if not 0 < len(keys) <= MAX_MOVED:
         raise BadDecisionError(f"Choose 1 to {MAX_MOVED} regions.")
     moves: dict[RegionKey, int | None] = {}
@@ -203,7 +203,7 @@ def _moves(
         home = board.home(row)
         if place is not None and place < NOT_AN_OBJECT and home != place:
             raise BadDecisionError("To move regions to a known class, type its name.")
-        moves[key] = None if place == home else place
+        moves[key] = place if place is None or place >= NOT_AN_OBJECT else None
     return moves
 
 

@@ -9,25 +9,17 @@ from pathlib import Path
 
 import uvicorn
 
-from rncdl.config import Settings, change
 from rncdl.data.datasets import PlainImages
-from rncdl.data.viewed_images import Pool
-from rncdl.detector.model import Detector
-from rncdl.discovery.bank import Bank
-from rncdl.discovery.filling import require_origin
 from rncdl.errors import UserError
-from rncdl.inputs import load_pool
-from rncdl.models import load_detector, load_heads
 from rncdl.naming.board import Board
 from rncdl.naming.carrying import Earlier, carry_over
-from rncdl.naming.membership import ChosenHead, Membership, open_membership, read_membership
+from rncdl.naming.membership import ChosenHead, open_membership, read_membership
 from rncdl.naming.pictures import Outliner, Pictures
 from rncdl.naming.server import Served, build_app
 from rncdl.naming.store import DecisionStore, read_decisions, read_heads
 from rncdl.origins import digest
-from rncdl.prediction.classifier import discovery_classifier
-from rncdl.run_folder import DiscoveryFolder, RunFolder
-from rncdl.training.processes import choose_device
+from rncdl.run_folder import RunFolder
+from rncdl.stages.opening import OpenDiscovery, open_discovery, require_discovery
 from rncdl.training.progress import say, warn
 
 
@@ -50,9 +42,7 @@ def name_clusters(
 ) -> None:
     """Serve the page until Ctrl-C. `names_from`: a run whose decisions are suggested too."""
     run = RunFolder(run_path)
-    name = run.choose_discovery(discovery)
-    if name is None:
-        raise UserError(f"{run_path}: no finished discovery to name; run `rncdl discover`.")
+    name = require_discovery(run, discovery)
     if names_from is not None and not RunFolder(names_from).discovery_names():
         raise UserError(f"--names-from {names_from}: no run with a finished discovery.")
     served = open_served(run, name, head, names_from=names_from)
@@ -75,76 +65,41 @@ def name_clusters(
 
 def open_served(run: RunFolder, name: str, head: int, *, names_from: Path | None = None) -> Served:
     """The clusters of one head of a discovery, with what people have decided so far."""
-    folder = run.discovery(name)
-    settings = change(folder.settings(), data={"workers": 0})
-    pool, bank = _open_pool(run, folder, settings)
-    if not 0 <= head < len(settings.discover.heads):
-        raise UserError(
-            f"--head {head}: this discovery has heads 0 to {len(settings.discover.heads) - 1}."
-        )
-
-    def open_detector() -> Detector:
-        detector = load_detector(run, settings, run.split(), discovery=name)
-        return detector.to(choose_device(settings.device)).eval()
-
-    def open_head() -> ChosenHead:
-        detector, known = open_detector(), run.split().known
-        heads = load_heads(run, detector, name)
-        predict = settings.predict
-        classifier = discovery_classifier(detector, heads, known, head=head, predict=predict)
-        return ChosenHead(heads, head, classifier.known)
-
-    membership = open_membership(
-        folder.membership_dir(head),
-        bank,
-        images=pool.images,
-        origin={
-            "heads": digest(folder.heads_file.read_bytes()),
-            "head": head,
-            "known": run.split().num_known,
-            "known_by": settings.predict.known,
-            "bank": bank.origin,
-            "regions": digest(bank.counts().tobytes()),
-        },
-        open_head=open_head,
-    )
+    opened = open_discovery(run, name, head)
+    images, data = opened.pool.images, opened.settings.data
+    board = _open_board(opened, names_from)
     plain = PlainImages(
-        pool.images,
-        short_side_px=settings.data.eval_short_side_px,
-        long_side_px=settings.data.long_side_px,
+        images, short_side_px=data.eval_short_side_px, long_side_px=data.long_side_px
     )
-    outliner = Outliner(open_detector, plain) if run.has_masks() else None
-    board = _open_board(run, folder.decisions_file(head), membership, names_from=names_from)
+    outliner = Outliner(lambda: opened.detector, plain) if run.has_masks() else None
     title = f"Discovery “{name}” of {run.path.resolve().name}"
-    return Served(board, Pictures(bank, pool.images, outliner), title)
+    return Served(board, Pictures(opened.bank, images, outliner), title)
 
 
-def _open_pool(run: RunFolder, folder: DiscoveryFolder, settings: Settings) -> tuple[Pool, Bank]:
-    """The images of a discovery, and the bank of their regions."""
-    inputs = folder.inputs()
-    if inputs is None:
-        raise UserError(f"{folder.path}: did not note its images, so there is nothing to show.")
-    if not Bank.exists(run.bank_dir):
-        raise UserError(
-            f"{run.path}: no bank, as discovered with --online; discover without it to name."
-        )
-    pool = load_pool(run, inputs, settings=settings, shown=True)
-    bank = Bank(run.bank_dir)
-    require_origin(bank, run, pool, settings)
-    return pool, bank
-
-
-def _open_board(
-    run: RunFolder, decisions_file: Path, membership: Membership, *, names_from: Path | None
-) -> Board:
+def _open_board(opened: OpenDiscovery, names_from: Path | None) -> Board:
     """The clusters with what was decided about them, and about others before."""
-    store = DecisionStore(
-        decisions_file, num_clusters=membership.num_clusters, heads=membership.origin["heads"]
+    folder, known = opened.folder, opened.run.split().known
+    fingerprint = digest(folder.heads_file.read_bytes())
+    membership = open_membership(
+        folder.membership_dir(opened.head),
+        opened.bank,
+        images=opened.pool.images,
+        origin={
+            "heads": fingerprint,
+            "head": opened.head,
+            "known": len(known),
+            "known_by": opened.settings.predict.known,
+            "bank": opened.bank.origin,
+            "regions": digest(opened.bank.counts().tobytes()),
+        },
+        open_head=lambda: ChosenHead(opened.heads, opened.head, opened.classifier.known),
     )
-    earlier = [*_earlier_decisions(run, but=decisions_file)]
+    decisions_file = folder.decisions_file(opened.head)
+    store = DecisionStore(decisions_file, num_clusters=membership.num_clusters, heads=fingerprint)
+    earlier = [*_earlier_decisions(opened.run, but=decisions_file)]
     if names_from is not None:
         earlier += _earlier_decisions(RunFolder(names_from))
-    return Board(membership, store, run.split().known, carry_over(membership, earlier))
+    return Board(membership, store, known, carry_over(membership, earlier))
 
 
 def _earlier_decisions(run: RunFolder, *, but: Path | None = None) -> Iterator[Earlier]:

@@ -92,6 +92,16 @@ def test_regions_are_moved_and_come_back(site: Site):
     assert read_decisions(site.board.store.path).moved == {}
 
 
+def test_a_region_put_into_its_own_cluster_stays_there_as_checked(site: Site):
+    cluster = max(range(5), key=lambda c: len(keys(site, c)))
+    before = keys(site, cluster)
+    decide(site, "move", regions=[before[-1]], into=cluster)
+    assert keys(site, cluster) == [before[-1], *before[:-1]]
+    assert read_decisions(site.board.store.path).moved == {tuple(before[-1]): cluster}
+    decide(site, "move_back", regions=[before[-1]])
+    assert keys(site, cluster) == before
+
+
 def test_everything_is_undone_and_redone(site: Site):
     region = keys(site, 0)[0]
     before = site.get("api/state")["cards"]
