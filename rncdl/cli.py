@@ -19,8 +19,8 @@ from rncdl.training.launching import is_one_of_many, one_gpu_or_two_processes, r
 from rncdl.version import __version__
 
 SHARED_COMMANDS = (
-    *("run", "train", "estimate-classes", "discover", "evaluate", "predict", "promote"),
-    *("compare", "ablate", "demo"),
+    *("run", "train", "discover", "estimate-classes", "evaluate", "predict", "promote", "compare"),
+    *("ablate", "demo"),
 )
 
 

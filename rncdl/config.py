@@ -255,6 +255,9 @@ class TeacherSettings(_Settings):
     """A file, or auto: what is installed, cached or can be downloaded."""
     objects_per_image: Positive = 6
     """The most regions that may be objects, after NMS, the likeliest first."""
+    masks: Literal["both", "own", "segmenter"] = "both"
+    """What objects are cut out by: the detector's mask head, `segmentation.segmenter`, or of both
+    the mask that agrees with the region better."""
     crop_px: Positive = 96
     """Side of what it is shown; DINOv2 takes multiples of 14, such as 224."""
     padding: Fraction = 0.1

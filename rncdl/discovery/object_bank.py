@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rncdl.config import Settings
 from rncdl.data.viewed_images import Pool
@@ -13,6 +13,7 @@ from rncdl.discovery.filling import Filling, bank_origin, fill_bank
 from rncdl.discovery.objects import ObjectChoice, ObjectFinder
 from rncdl.discovery.recipe import BankRecipe
 from rncdl.discovery.teacher import FoundTeacher, find_teacher, load_teacher
+from rncdl.errors import UserError
 from rncdl.origins import digest
 from rncdl.run_folder import RunFolder
 from rncdl.segmentation.segmenter import open_segmenter
@@ -40,7 +41,8 @@ def open_object_bank(
         say(found.line())
     detector.to(processes.device).eval()
     teacher, choice = load_teacher(found, detector), _choice(settings)
-    finder = ObjectFinder(detector, teacher, open_segmenter(settings.segmentation), choice)
+    segmenter = None if choice.masks == "own" else open_segmenter(settings.segmentation)
+    finder = ObjectFinder(detector, teacher, segmenter, choice)
     recipe = BankRecipe.from_settings(settings)
     dataset = recipe.view_images(pool, on_bad_image=settings.data.on_bad_image, num_views=0)
     filling = Filling(
@@ -74,9 +76,23 @@ def _choice(settings: Settings) -> ObjectChoice:
             mask_share=predict.mask_share,
         ),
         per_image=teacher.objects_per_image,
+        masks=_masks(settings),
         crop_px=teacher.crop_px,
         padding=teacher.padding,
     )
+
+
+def _masks(settings: Settings) -> Literal["both", "own", "segmenter"]:
+    """What objects are cut out by: the detector's masks alone where there is no segmenter."""
+    wanted = settings.teacher.masks
+    if settings.segmentation.segmenter != "none":
+        return wanted
+    if wanted == "segmenter":
+        raise UserError(
+            "teacher.masks=segmenter needs one: say segmentation.segmenter=grabcut, or "
+            "teacher.masks=own."
+        )
+    return "own"
 
 
 def _origin(run: RunFolder, pool: Pool, settings: Settings, found: FoundTeacher) -> dict[str, Any]:
@@ -89,6 +105,6 @@ def _origin(run: RunFolder, pool: Pool, settings: Settings, found: FoundTeacher)
         **{name: noted[name] for name in shared},
         **asdict(_choice(settings)),
         **found.noted(),
-        "segmenter": settings.segmentation.segmenter,
+        "segmenter": "none" if _masks(settings) == "own" else settings.segmentation.segmenter,
         "sam_weights": None if weights is None else digest(weights.read_bytes()),
     }

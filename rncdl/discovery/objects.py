@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -31,6 +32,8 @@ class ObjectChoice:
 
     search: Search
     per_image: int
+    masks: Literal["both", "own", "segmenter"]
+    """what they are cut out by; both: by the one that agrees with the region better"""
     crop_px: int
     padding: float
 
@@ -107,7 +110,9 @@ class ObjectFinder:
         """
         size = boxes.new_tensor(pixels.shape[:2])
         shown = clip_boxes(enlarge(boxes, _MARGIN), size)
-        candidates = [self._own_masks(pixels.shape[:2], shown, maps)]
+        candidates = []
+        if self._choice.masks != "segmenter":
+            candidates.append(self._own_masks(pixels.shape[:2], shown, maps))
         if self._segmenter is not None:
             candidates.append(self._segmenter.segment(pixels, shown.cpu().numpy()))
         agreements = torch.stack([_agreement(boxes.cpu(), masks) for masks in candidates])

@@ -115,9 +115,22 @@ def summarise_clusters(
 def look_at_regions(
     bank: Bank, heads: DiscoveryHeads, *, head: int = 0, known: nn.Module | None = None
 ) -> Iterator[Block]:
-    """What the heads, in evaluation mode, make of the first view of every region in the bank."""
+    """What the heads, in evaluation mode, make of the first view of every region in the bank.
+
+    Regions that they take for no object, where they can, are left out.
+    """
     for image_index, regions, features in _blocks(bank):
+        if heads.has_background:
+            shown = _shows_object(heads, head, features)
+            rows = shown.numpy()
+            image_index, regions, features = image_index[rows], regions[rows], features[shown]
         yield _look(heads, head, features, known=known, image_index=image_index, regions=regions)
+
+
+def _shows_object(heads: DiscoveryHeads, head: int, features: Tensor) -> Tensor:
+    """(R,) bool, on the CPU: the background is not the most probable output."""
+    logits = heads.logits(features.to(heads.novel[head].prototypes.device), head)
+    return (logits.argmax(1) != logits.shape[1] - 1).cpu()
 
 
 def _blocks(bank: Bank) -> Iterator[tuple[np.ndarray, np.ndarray, Tensor]]:
@@ -150,6 +163,8 @@ def _look(
     embeddings = novel.embed(features)
     known_logits = heads.known(features)
     probabilities = torch.cat([known_logits, novel.classify(embeddings)], 1).softmax(1)
+    if heads.has_background:
+        probabilities = probabilities[:, :-1]
     if known is not None:
         probabilities[:, : heads.num_known] = known(features)
     best, outputs = probabilities.topk(min(2, probabilities.shape[1]), 1)

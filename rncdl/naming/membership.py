@@ -211,11 +211,10 @@ def _members(block: Block, bank: Bank, counts: np.ndarray) -> np.ndarray:
     found["region"] = block.regions
     found["confidence"] = block.confidence.numpy()
     found["margin"] = block.margin.numpy()
-    # A block holds whole images, one after the other.
-    images = np.unique(block.image_index).tolist()
-    found["box_xyxy"] = np.concatenate(
-        [bank.read_boxes(image, count=int(counts[image])).numpy() for image in images]
-    )
+    for image in np.unique(block.image_index).tolist():
+        rows = block.image_index == image
+        boxes = bank.read_boxes(image, count=int(counts[image])).numpy()
+        found["box_xyxy"][rows] = boxes[block.regions[rows]]
     return found
 
 
