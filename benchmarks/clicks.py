@@ -1,6 +1,6 @@
 """What is a click worth? Naming clusters against labelling boxes, on drawn worlds.
 
-`python benchmarks/clicks.py FOLDER [--worlds 10,11,12] [--clicks 10,20,40,80] [--clusters 40]
+`python benchmarks/clicks.py FOLDER [--worlds 10,11,12] [--clicks 10,20,40,80] [--clusters 80]
 [--steps 120] [--second-round 40,80] [--picture docs/images/clicks.png]`
 
 A simulated person who knows the truth looks at clusters as `rncdl name` orders them, the most
@@ -45,7 +45,7 @@ from rncdl.evaluation.ap_tables import markdown_table
 from rncdl.evaluation.outcomes import summarise
 from rncdl.files import write_atomically
 from rncdl.inputs import load_pool
-from rncdl.naming.deciding import ignore_cluster, name_cluster
+from rncdl.naming.deciding import ignore_clusters, name_clusters
 from rncdl.run_folder import RunFolder
 from rncdl.stages.name import open_served
 
@@ -137,7 +137,7 @@ class Laboratory:
             left_out = shutil.ignore_patterns("bank", "checkpoints", "evaluations", "*.sqlite*")
             shutil.copytree(run, half, ignore=left_out)
             (half / "bank").symlink_to(run / "bank")
-            name_clusters(half, self.world / "oracle.json", num_clicks)
+            spend_clicks(half, self.world / "oracle.json", num_clicks)
             half.rename(copy)
         return copy
 
@@ -154,7 +154,7 @@ class Laboratory:
         return out if out.is_file() else None
 
 
-def name_clusters(run: Path, oracle: Path, num_clicks: int) -> None:
+def spend_clicks(run: Path, oracle: Path, num_clicks: int) -> None:
     """Name, merge or ignore as many clusters, the most promising first."""
     opened = RunFolder(run)
     discovery = opened.discovery("main")
@@ -175,9 +175,9 @@ def name_clusters(run: Path, oracle: Path, num_clicks: int) -> None:
         )
         name = seen.most_common(1)[0][0] if seen else None
         if name is None:
-            ignore_cluster(board, cluster, ignored=True, seen=board.version)
+            ignore_clusters(board, [cluster], ignored=True, seen=board.version)
         else:
-            name_cluster(board, cluster, name, merge=True, seen=board.version)
+            name_clusters(board, [cluster], name, merge=True, seen=board.version)
         board.refresh()
     board.store.close()
 
@@ -360,7 +360,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--worlds", type=_numbers, default=[10, 11, 12], help="seeds")
     parser.add_argument("--clicks", type=_numbers, default=[10, 20, 40, 80])
     parser.add_argument("--second-round", type=_numbers, default=[20, 40, 80], help="clicks")
-    parser.add_argument("--clusters", type=int, default=40)
+    parser.add_argument("--clusters", type=int, default=80)
     parser.add_argument("--steps", type=int, default=120, help="of a retraining")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--picture", type=Path)
@@ -375,11 +375,11 @@ def main() -> None:
         laboratory = Laboratory(folder, seed, options.clusters, options.steps, options.processes)
         worlds.append(Points(folder / "points.json"))
         measure_world(laboratory, options.clicks, options.second_round, worlds[-1])
-        text = f"{' '.join(sys.argv)}\n\n{table(worlds, options.clicks)}"
+        text = f"{' '.join(sys.argv)}\n\n{table(worlds, sorted(options.clicks))}"
         print(text, flush=True)
         write_atomically(options.folder / "clicks.md", text.encode())
     if options.picture is not None:
-        draw(worlds, options.clicks, options.picture)
+        draw(worlds, sorted(options.clicks), options.picture)
 
 
 if __name__ == "__main__":

@@ -1004,6 +1004,7 @@ def report(
         Path | None,
         typer.Option("--supervised", help="With --val: a run trained with all labels, to compare."),
     ] = None,
+    raw: RawOption = False,
 ) -> None:
     """Write one html page with all that a run has found: numbers, clusters, pictures."""
     from rncdl.run_folder import RunFolder
@@ -1015,7 +1016,18 @@ def report(
     compared = None
     if val is not None:
         compared = ComparedImages(val, val_images, RunFolder(supervised) if supervised else None)
-    write_page(run, name=_now_discovery(name) or discovery, out=out, compared=compared)
+    write_page(run, name=_now_discovery(name) or discovery, out=out, compared=compared, raw=raw)
+
+
+@app.command()
+def rounds(run: RunOption) -> None:
+    """Show what each round has brought: the figures of a run and of those it was started from.
+
+    They are those of `rncdl evaluate`; known are the classes that the first round was trained on.
+    """
+    from rncdl.stages.rounds import show_rounds
+
+    show_rounds(run)
 
 
 @app.command("name")
@@ -1061,7 +1073,7 @@ def promote(
     head: Annotated[int, typer.Option("--head", min=0, help="Whose clusters.")] = 0,
     min_score: Annotated[
         float, typer.Option("--min-score", min=0, max=1, help="Label regions from this score on.")
-    ] = 0.3,
+    ] = 0.2,
     min_per_class: Annotated[
         int,
         typer.Option("--min-per-class", min=1, help="Leave out new classes with fewer regions."),

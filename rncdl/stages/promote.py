@@ -25,7 +25,6 @@ from rncdl.naming.accepting import (
 )
 from rncdl.naming.decisions import Decisions
 from rncdl.naming.labels_file import PromotedLabels, write_labels
-from rncdl.prediction.classifier import for_drawings
 from rncdl.prediction.inference import Inference, predict_images
 from rncdl.prediction.predictor import HeadChoice, Predictor, load
 from rncdl.run_folder import RunFolder
@@ -126,10 +125,13 @@ def _look_for_labels(
     options: PromoteOptions,
     processes: Processes,
 ) -> list[tuple[int, list[NewLabel]]]:
-    """The new labels of this process's share of the pool's images, with the images' places."""
+    """The new labels of this process's share of the pool's images, with the images' places.
+
+    Whatever the settings say, scores are probabilities times objectness: the probability alone
+    does not tell objects from the rest, and the known head's foreground knows no novel ones.
+    """
     accepted = accepted_classes(predictor.classifier, decisions)
-    # Probabilities alone do not tell objects from the rest, whatever the settings say of scores.
-    classifier = for_drawings(predictor.classifier)
+    classifier = replace(predictor.classifier, foreground=None, by_objectness=True)
     # Ids of several files may be the same.
     images = [replace(image, id=index) for index, image in enumerate(pool.images)]
     inference = Inference(predictor.detector, [classifier], predictor.settings)

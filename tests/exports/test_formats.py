@@ -46,8 +46,12 @@ def test_coco_is_what_supervision_and_cocos_tools_read(
     predictions: PredictionFolder, tmp_path: Path
 ):
     out = run_export(predictions, tmp_path / "out", "coco")
-    assert_boxes(sv.DetectionDataset.from_coco(str(out / "images"), str(out / "annotations.json")))
-    truth = COCO(str(out / "annotations.json"))
+    assert_boxes(
+        sv.DetectionDataset.from_coco(
+            str(out / "images"), str(out / "annotations" / "instances_default.json")
+        )
+    )
+    truth = COCO(str(out / "annotations" / "instances_default.json"))
     assert len(truth.loadRes(str(out / "results.json")).anns) == 4
     assert sorted(truth.getCatIds()) == [1, 2]
 
@@ -68,6 +72,8 @@ def test_voc_is_what_supervision_reads(predictions: PredictionFolder, tmp_path: 
     assert_boxes(
         sv.DetectionDataset.from_pascal_voc(str(out / "JPEGImages"), str(out / "Annotations"))
     )
+    labels = (out / "labelmap.txt").read_text().splitlines()[1:]
+    assert [line.split(":")[0] for line in labels] == ["background", "cat", "novel_0000"]
 
 
 def test_fiftyones_folder_is_what_supervision_and_cocos_tools_read(
@@ -194,7 +200,7 @@ def test_a_vanished_image_is_told_and_the_rest_goes_on(
     (tmp_path / "photos" / NAMES[0]).unlink()
     request = ExportRequest(format="coco", out=tmp_path / "out", min_score=0.1)
     assert export(request, predictions, overwrite=False) == 1
-    content = json.loads((tmp_path / "out" / "annotations.json").read_text())
+    content = json.loads((tmp_path / "out" / "annotations" / "instances_default.json").read_text())
     assert [image["id"] for image in content["images"]] == [2, 3]
     assert len(content["annotations"]) == 2
 

@@ -45,6 +45,8 @@ def made_up_detector(settings: Settings, *, masks: bool) -> Detector:
     detector = Detector(settings.detector, len(KNOWN), masks=masks)
     torch.nn.init.normal_(detector.known_head.weight, std=0.2)
     torch.nn.init.normal_(detector.box_regressor.weight, std=0.3)
+    if detector.localiser is not None:
+        torch.nn.init.normal_(detector.localiser.weight, std=0.3)
     return detector.eval()
 
 
@@ -132,6 +134,10 @@ def test_agreements_add_up():
             id="known as trained, by objectness",
         ),
         pytest.param(lambda: made_up_predictor("predict.score=foreground"), id="by foreground"),
+        pytest.param(
+            lambda: made_up_predictor("detector.localisation=true", "predict.score=localisation"),
+            id="by localisation",
+        ),
         pytest.param(lambda: made_up_predictor("detector.norm=group"), id="group norm"),
         pytest.param(
             lambda: made_up_predictor(

@@ -24,7 +24,7 @@ HEIGHT, WIDTH = 48, 64
 FILES = ("a/1 ü.png", "b/1 ü.png", "b/1_ü.png")
 CLASSES = ("cat & <dog>", "novel_0000", "ein Ding, grün")
 LABELS = {
-    "coco": "annotations.json",
+    "coco": "annotations/instances_default.json",
     "fiftyone": "labels.json",
     "yolo": "",
     "voc": "",

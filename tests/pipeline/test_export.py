@@ -37,7 +37,7 @@ def files_below(out: Path) -> dict[str, bytes]:
 
 
 def read(out: Path) -> dict[str, Any]:
-    return json.loads((out / "annotations.json").read_text())
+    return json.loads((out / "annotations" / "instances_default.json").read_text())
 
 
 def test_images_and_predictions_of_them_give_the_same_export(

@@ -1,6 +1,7 @@
 """`rncdl promote`: from people's names to a file that the next training takes."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,8 @@ FEW = ("--min-score", 0, "--min-per-class", 1)
 
 
 @pytest.fixture
-def run(discovered: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(discovered, tmp_path / "run")
+def run(evaluated: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(evaluated, tmp_path / "run")
 
 
 def decide(
@@ -172,3 +173,24 @@ def test_the_next_round_trains_and_discovers_with_the_new_class(
     shape = Bank(RunFolder(second).bank_dir).shape
     assert shape.num_labelled == len(content["images"])
     assert shape.num_images == Bank(RunFolder(run).bank_dir).shape.num_images
+    # The report and the table of rounds say what it has brought.
+    assert "Round by round" not in report_of(run)
+    run_rncdl("evaluate", world / "val.json", "--run", second, "--discovery", "trained")
+    said = run_rncdl("rounds", "--run", second)
+    rows = re.findall(r"(\d)\. (run|second): (detector of \d|discovered)", said)
+    assert rows == [
+        ("1", "run", "detector of 3"),
+        ("1", "run", "discovered"),
+        ("2", "second", "detector of 4"),
+    ]
+    html = report_of(second)
+    assert '<th scope="row">2. second: detector of 4 classes</th>' in html
+
+
+def report_of(run: Path) -> str:
+    run_rncdl("report", "--run", run)
+    return (run / "report.html").read_text()
+
+
+def test_a_run_that_nobody_measured_has_no_rounds_to_show(trained: Path):
+    assert "run `rncdl evaluate`" in run_rncdl("rounds", "--run", trained, code=2)
