@@ -566,6 +566,33 @@ def discover(
     )
 
 
+@app.command("estimate-classes")
+@_shared
+def estimate_classes(
+    run: RunOption,
+    unlabelled: Annotated[
+        list[Path] | None,
+        typer.Option("--unlabelled", help="Folder of images or a json; may be given repeatedly."),
+    ] = None,
+    unlabelled_images: Annotated[
+        Path | None, typer.Option("--unlabelled-images", help="Image folder of --unlabelled jsons.")
+    ] = None,
+    preset: PresetOption = None,
+    overrides: OverridesArgument = None,
+) -> None:
+    """Estimate how many new classes there are: known classes are the yardstick.
+
+    A teacher (discover.teacher, else the best that can be had) looks at the objects of the pool;
+    what it has seen is kept for `discover`. The same as discover.heads=auto, without a discovery.
+    """
+    from rncdl.inputs import named_inputs
+    from rncdl.run_folder import RunFolder
+    from rncdl.stages.estimate_classes import estimate_classes as run_estimate
+
+    inputs = named_inputs(RunFolder(run), unlabelled or [], unlabelled_images=unlabelled_images)
+    run_estimate(run, inputs, preset=preset, overrides=overrides or [])
+
+
 @app.command()
 @_shared
 def evaluate(

@@ -140,6 +140,11 @@ class RunFolder:
         """Region features of the pool, shared by all discoveries of the run."""
         return self.path / "bank"
 
+    @property
+    def object_bank_dir(self) -> Path:
+        """What the teacher has seen of the pool's objects, shared by all discoveries of the run."""
+        return self.path / "object_bank"
+
     def discovery(self, name: str) -> "DiscoveryFolder":
         """The folder of one discovery."""
         if Path(name).name != name or name in ("", "..", AS_TRAINED):

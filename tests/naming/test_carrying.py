@@ -154,7 +154,7 @@ def test_suggestions_are_accepted_one_by_one_or_all_at_once_and_undone(board: Bo
     assert set(board.open_suggestions()) == {1, 2}
     accept(board, 1, 2)
     decisions = read_decisions(board.store.path)
-    assert (dict(decisions.names), decisions.ignored) == ({0: "mug", 2: "Cup"}, {1})
+    assert (dict(decisions.names), decisions.ignored) == ({0: "mug", 2: "Cup"}, frozenset({1}))
     assert board.store.history()[0].said == "Carried over from the first: 2 clusters"
     board.store.undo()
     board.refresh()

@@ -17,7 +17,7 @@ from tests.browser import Watched, open_address
 from tests.naming.served import KNOWN, Site, serve
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, FloatRect
 
 SCRIPT = "<img src=x onerror=\"document.title='hacked'\">"
 
@@ -126,6 +126,28 @@ def test_a_name_that_is_taken_offers_the_merge_which_can_be_swapped(opened: Watc
     assert dict(read_decisions(site.board.store.path).names) == {1: "cup", 2: "cup"}
 
 
+def test_the_grid_goes_by_keyboard_alone(opened: Watched, site: Site):
+    page = opened.page
+    page.keyboard.press("/")
+    page.keyboard.type("0003")
+    page.keyboard.press("Enter")
+    assert opened.shown_clusters() == ["novel_0003"]
+    opened.press_until("Tab", "name")
+    page.keyboard.type("mug")
+    page.keyboard.press("Enter")
+    wait_for_text(opened, "#novel_0003 h3", "mug")
+    assert opened.focused() == "name"
+    opened.press_until("Shift+Tab", "ignore")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#novel_0003", state="detached")
+    assert opened.focused() == "main"
+    page.keyboard.press("Control+z")
+    page.wait_for_selector("#novel_0003")
+    page.keyboard.press("Control+Shift+Z")
+    page.wait_for_selector("#novel_0003", state="detached")
+    assert read_decisions(site.board.store.path).ignored == {3}
+
+
 def test_a_known_class_takes_a_cluster_and_keeps_its_name(opened: Watched, site: Site):
     name_card(opened, "novel_0002", "CAR")
     opened.page.wait_for_selector("dialog[open]")
@@ -184,6 +206,12 @@ def test_the_queue_goes_by_keyboard_alone(browser: "Browser", site: Site):
         assert opened.complaints == []
 
 
+def box_of(opened: Watched, selector: str) -> "FloatRect":
+    found = opened.page.locator(selector).first.bounding_box()
+    assert found is not None
+    return found
+
+
 def open_candidates(opened: Watched) -> list[str]:
     return opened.page.locator(".candidate h3").all_inner_texts()
 
@@ -200,9 +228,8 @@ def test_the_most_similar_are_asked_about_side_by_side_but_no_ignored_ones(
         page.wait_for_selector(".candidate")
         assert open_candidates(opened) == [*near[:3], known]
         assert page.locator(".candidate").first.locator("img").count() > 0
-        mine, other = page.locator("#one .strip").first, page.locator(".candidate").first
-        boxes = [one.bounding_box() or {} for one in (mine, other)]
-        assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
+        mine, other = box_of(opened, "#one .strip"), box_of(opened, ".candidate")
+        assert mine["x"] + mine["width"] <= other["x"]
         assert site.decide("ignore", clusters=[facts[cluster].nearest[0]])[0] == 200
         page.locator(".candidate h3", has_text=near[0]).wait_for(state="detached")
         assert open_candidates(opened) == [*near[1:4], known]
@@ -238,9 +265,9 @@ def test_members_are_sorted_doubtful_ones_apart_and_the_photograph_shows_box_and
         page.locator(".member button").first.click()
         page.wait_for_selector("dialog[open] #mask")
         assert opened.undecoded_images() == []
-        photograph = page.locator(".photograph img").first.bounding_box() or {}
-        assert page.locator("#mask").bounding_box() == photograph
-        marked = page.locator(".photograph rect").bounding_box() or {}
+        photograph = box_of(opened, ".photograph img")
+        assert box_of(opened, "#mask") == photograph
+        marked = box_of(opened, ".photograph rect")
         x0, y0, x1, y1 = members.boxes_xyxy[rows[~doubtful][0]].tolist()
         scale = photograph["width"] / 48
         assert marked["x"] - photograph["x"] == pytest.approx(x0 * scale, abs=3)
@@ -367,7 +394,7 @@ def test_the_map_selects_clusters_to_decide_about_at_once(browser: "Browser", si
         assert dict(read_decisions(site.board.store.path).names) == {1: "mug", 2: "mug"}
         page.wait_for_selector(selected, state="detached")
         page.evaluate("scrollTo(0, 0)")
-        box = page.locator(".map").bounding_box() or {}
+        box = box_of(opened, ".map")
         page.mouse.move(box["x"] + 12, box["y"] + 12)
         page.mouse.down()
         page.mouse.move(box["x"] + box["width"] - 12, box["y"] + box["height"] - 12)
@@ -412,23 +439,23 @@ def offered(tmp_path: Path, bank: Bank, heads: DiscoveryHeads) -> Iterator[Site]
 def test_what_was_decided_before_is_suggested_and_accepted_by_clicks_alone(
     browser: "Browser", offered: Site
 ):
-    def decisions() -> tuple[dict[int, str], frozenset[int]]:
+    def decisions() -> tuple[dict[int, str], set[int]]:
         found = read_decisions(offered.board.store.path)
-        return dict(found.names), found.ignored
+        return dict(found.names), set(found.ignored)
 
     with open_address(browser, offered.address) as opened:
         page = opened.page
         page.wait_for_selector("#cards .card")
-        assert page.inner_text("#novel_0003 .before") == "“cup” before, 75 %"
+        assert page.inner_text("#novel_0003 .before") == "“cup” before, 75\u00a0%"
         page.click("nav >> text=From before (4)")
-        wait_for_text(opened, "#earlier-0 p", "3 of its 4 regions (75 %) were “mug” in “first”.")
-        wait_for_text(opened, "#earlier-0 p", "That is 30 % of what was “mug”.")
-        assert decisions() == ({}, frozenset())
+        wait_for_text(opened, "#earlier-0 p", "3 of its 4 regions (75\u00a0%) were “mug”")
+        wait_for_text(opened, "#earlier-0 p", "That is 30\u00a0% of what was “mug”.")
+        assert decisions() == ({}, set())
         page.click("#earlier-3 .refuse")
         page.wait_for_selector("#earlier-3", state="detached")
         page.click("#earlier-1 .accept")
         page.wait_for_selector("#earlier-1", state="detached")
-        assert decisions() == ({1: "mug"}, frozenset())
+        assert decisions() == ({1: "mug"}, set())
         page.click("#accept-all")
         wait_for_text(opened, "main", "All of it is decided.")
         assert decisions() == ({0: "mug", 1: "mug"}, {2})
@@ -439,7 +466,7 @@ def test_what_was_decided_before_is_suggested_and_accepted_by_clicks_alone(
         page.wait_for_selector(".accept-moves")
         page.click("#undo")
         page.wait_for_selector("#earlier-2")
-        assert decisions() == ({1: "mug"}, frozenset())
+        assert decisions() == ({1: "mug"}, set())
         page.click("nav >> text=One by one")
         page.wait_for_selector(".before")
         page.keyboard.press("y")

@@ -25,7 +25,7 @@ export function facts(card) {
   const others = card.name ? classOf(card.name).length - (card.ignored ? 0 : 1) : 0;
   const words = [count(card.size, "region")];
   if (card.name) words.unshift(card.label);
-  if (card.doubtful > 0) words.push(`${percent(card.doubtful)} doubtful`);
+  else if (card.doubtful > 0) words.push(`${percent(card.doubtful)} doubtful`);
   if (others > 0) words.push(`one class with ${count(others, "other")}`);
   if (card.ignored) words.push("ignored");
   return el("span", { class: "soft" }, words.join(" · "));

@@ -22,7 +22,7 @@ export function button(words, onclick, { key, ...properties } = {}) {
 
 export const count = (number, word) =>
   `${number.toLocaleString("en")} ${word}${number === 1 ? "" : "s"}`;
-export const percent = (share) => `${Math.round(100 * share)} %`;
+export const percent = (share) => `${Math.round(100 * share)}\u00a0%`;
 
 export function thumbnail([image, region], words) {
   return el("img", { src: `thumbnail/${image}/${region}`, alt: words, loading: "lazy", width: 112, height: 112 });
