@@ -132,6 +132,10 @@ def test_agreements_add_up():
             id="known as trained, by objectness",
         ),
         pytest.param(lambda: made_up_predictor("predict.score=foreground"), id="by foreground"),
+        pytest.param(
+            lambda: made_up_predictor("detector.localisation=true", "predict.score=localisation"),
+            id="by localisation",
+        ),
         pytest.param(lambda: made_up_predictor("detector.norm=group"), id="group norm"),
         pytest.param(
             lambda: made_up_predictor(
