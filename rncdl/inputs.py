@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from rncdl.classes import ClassSplit
 from rncdl.config import Settings
+from rncdl.data.annotation_file import read_annotation_file
 from rncdl.data.annotations import load_annotations, load_images_or_annotations, without_labels
 from rncdl.data.records import AnnotationSet, ImageRecord
 from rncdl.data.viewed_images import Pool
+from rncdl.errors import UserError
 from rncdl.run_folder import DiscoveryInputs, RunFolder
 from rncdl.training.progress import say
 
@@ -18,6 +21,34 @@ def load_dataset(path: Path, images: Path | None, *, shown: bool) -> AnnotationS
         for line in (*loaded.notes, *loaded.problems.lines()):
             say(f"{path.name}: {line}")
     return loaded.annotations
+
+
+def known_classes(
+    path: Path, annotations: AnnotationSet, choice: str | Sequence[str] | None
+) -> ClassSplit:
+    """The classes that `choice` names (see `ClassSplit.from_names`), which the dataset must have.
+
+    None: all that have annotations. `path`: where the dataset is from.
+    """
+    if not len(annotations.annotation_ids):
+        raise UserError(f"{path}: no annotation to learn from. {_why_none(path)}")
+    try:
+        split = ClassSplit.from_names(choice) if choice else ClassSplit.from_labelled(annotations)
+        split.require_present(annotations)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    return split
+
+
+def _why_none(path: Path) -> str:
+    """What became of the annotations of a file of which none can be used."""
+    file = read_annotation_file(path)
+    counts = {"images": file.images, "categories": file.categories, "annotations": file.annotations}
+    empty = [f"`{name}`" for name, entries in counts.items() if not entries]
+    if empty:
+        return f"It has no {' and no '.join(empty)}."
+    problems = load_annotations(path).problems
+    return f"Of its `annotations`: {'; '.join(problems.lines())}."
 
 
 def load_pool(run: RunFolder, inputs: DiscoveryInputs, *, settings: Settings, shown: bool) -> Pool:

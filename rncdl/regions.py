@@ -21,28 +21,31 @@ class Regions:
 
     Fields that a stage does not produce are None; all that are present have R rows, but for the
     image's size.
+
+    boxes_xyxy: (R, 4) float32.
+    scores: (R,) in [0, 1], sorted from the best.
+    labels: (R,) int64: 0..K-1 known classes, from K on clusters and what people made of them.
+    objectness: (R,) the RPN's logit.
+    features: (R, F) box-head features.
+    rles: (R,) COCO run-length masks of the image's size: {"size": [h, w], "counts": bytes}.
+    within_cut: (R,) bool: whether a region is also among the image's best when no output is left
+    out.
+    names: (R,) the class's name, or, where nobody gave it one, the cluster's, such as novel_0042.
+    size_hw: height and width of the image.
+    clusters: (R,) the clusters that the class is made of; none where it was known and nothing was
+    added.
     """
 
     boxes_xyxy: Tensor
-    """(R, 4) float32"""
     scores: Tensor | None = None
-    """(R,) in [0, 1], sorted from the best"""
     labels: Tensor | None = None
-    """(R,) int64: 0..K-1 known classes, from K on clusters and what people made of them"""
     objectness: Tensor | None = None
-    """(R,) the RPN's logit"""
     features: Tensor | None = None
-    """(R, F) box-head features"""
     rles: list[dict] | None = None
-    """(R,) COCO run-length masks of the image's size: {"size": [h, w], "counts": bytes}"""
     within_cut: Tensor | None = None
-    """(R,) bool: whether a region is also among the image's best when no output is left out"""
     names: list[str] | None = None
-    """(R,) the class's name, or, where nobody gave it one, the cluster's, such as novel_0042"""
     size_hw: tuple[int, int] | None = None
-    """height and width of the image"""
     clusters: list[tuple[int, ...]] | None = None
-    """(R,) the clusters that the class is made of; none where it was known and nothing was added"""
 
     def __len__(self) -> int:
         return len(self.boxes_xyxy)

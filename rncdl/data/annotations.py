@@ -162,7 +162,10 @@ def _image_record(image: FileImage, *, path: Path, source: Path) -> ImageRecord:
     if height is None or width is None:
         height, width = _size_without_record(image, path=path, source=source)
     if height <= 0 or width <= 0:
-        raise UserError(f"{source}: image {image.id} has size {width} × {height} (width × height).")
+        raise UserError(
+            f"{source}: image {image.id} has `width` {width} and `height` {height}: give its size "
+            "in pixels, or leave both out."
+        )
     return ImageRecord(
         image.id,
         path,

@@ -48,6 +48,8 @@ _CONSEQUENCES = {
     ProblemKind.BROKEN_IMAGE: _BAD_IMAGE,
     ProblemKind.WRONG_SIZE: _BAD_IMAGE,
 }
+BAD_IMAGES = frozenset(kind for kind, text in _CONSEQUENCES.items() if text == _BAD_IMAGE)
+"""Problems that stop a run, unless the image is passed over."""
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from pycocotools import mask as coco_mask
 from rncdl.data.masks import rle_to_json
 from rncdl.exports.outlines import outlines
 from rncdl.exports.records import FoundImage, FoundObject, Placing, Shape
-from rncdl.exports.writer import Lines, Writer, encode, json_list
-from rncdl.files import write_atomically, writing_atomically
+from rncdl.exports.writer import Lines, Writer, encode
+from rncdl.files import json_list, write_atomically, writing_atomically
 
 
 class _Line(msgspec.Struct):

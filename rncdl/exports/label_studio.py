@@ -9,8 +9,8 @@ import numpy as np
 from rncdl.data.brush_masks import pack_mask
 from rncdl.data.masks import decode_rles
 from rncdl.exports.records import FoundImage, FoundObject, Placing, Shape
-from rncdl.exports.writer import Lines, Writer, colour_code, encode, json_list, outline_of
-from rncdl.files import write_atomically, writing_atomically
+from rncdl.exports.writer import Lines, Writer, colour_code, encode, outline_of
+from rncdl.files import json_list, write_atomically, writing_atomically
 
 _TAGS = {Shape.BOX: "RectangleLabels", Shape.POLYGON: "PolygonLabels", Shape.MASK: "BrushLabels"}
 _FROM, _TO = "label", "image"

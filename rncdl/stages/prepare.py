@@ -6,6 +6,7 @@ from rich.table import Table
 
 from rncdl.data.check import find_problems
 from rncdl.data.conversion import write_coco
+from rncdl.data.problems import BAD_IMAGES, Problem
 from rncdl.data.shapes import World, draw_world
 from rncdl.errors import UserError
 from rncdl.inputs import load_dataset
@@ -13,6 +14,8 @@ from rncdl.training.progress import ProgressLine, console, say
 
 MAX_ROWS = 200
 """Problems shown one by one; more are only counted."""
+MAX_ROWS_IN_PASSING = 10
+"""Where the check is but the first step of a run."""
 
 
 def prepare_shapes(out: Path, world: World) -> None:
@@ -24,19 +27,28 @@ def prepare_shapes(out: Path, world: World) -> None:
 
 def check_dataset(path: Path, images: Path | None) -> int:
     """Print what is wrong with a dataset as a table; 0 when nothing is, else 1."""
-    problems = find_problems(path, images)
+    return 1 if _show(path, find_problems(path, images), max_rows=MAX_ROWS) else 0
+
+
+def show_problems(path: Path, images: Path | None) -> int:
+    """Print the first few problems of a dataset; how many of its images cannot be used."""
+    problems = _show(path, find_problems(path, images), max_rows=MAX_ROWS_IN_PASSING)
+    return len({problem.where for problem in problems if problem.kind in BAD_IMAGES})
+
+
+def _show(path: Path, problems: list[Problem], *, max_rows: int) -> list[Problem]:
     if not problems:
         say(f"{path}: nothing wrong.")
-        return 0
+        return problems
     table = Table(title=f"{path}: {len(problems)} problems")
     for column in ("problem", "where", "value", "what happens"):
         table.add_column(column, overflow="fold")
-    for problem in problems[:MAX_ROWS]:
+    for problem in problems[:max_rows]:
         table.add_row(problem.kind, problem.where, problem.value, problem.consequence)
     console.print(table)
-    if len(problems) > MAX_ROWS:
-        say(f"... and {len(problems) - MAX_ROWS} more")
-    return 1
+    if len(problems) > max_rows:
+        say(f"... and {len(problems) - max_rows} more (all of them: rncdl prepare check {path})")
+    return problems
 
 
 def convert_dataset(path: Path, images: Path | None, out: Path, *, overwrite: bool) -> None:

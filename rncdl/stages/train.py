@@ -13,8 +13,11 @@ from rncdl.detector.pretrained import BackboneStart, find_start, settle_start, w
 from rncdl.detector.training import train_detector
 from rncdl.errors import UserError
 from rncdl.experiments.measuring import known_scores
-from rncdl.inputs import load_dataset
+from rncdl.inputs import known_classes, load_dataset
 from rncdl.models import new_detector
+from rncdl.planning.expectation import HOPELESS_S
+from rncdl.planning.trial import time_one_image
+from rncdl.planning.words import in_words
 from rncdl.prediction.classifier import trained_classifier
 from rncdl.run_folder import RunFolder, TrainingInputs
 from rncdl.stages.resuming import FIXED_IN_TRAINING, take_up_changes
@@ -22,25 +25,50 @@ from rncdl.training.checkpoints import list_checkpoints
 from rncdl.training.processes import Processes, join_processes
 from rncdl.training.progress import say, warn
 
+MANY_IMAGES = 100_000
+"""A training that looks at fewer is not tried beforehand."""
+
 
 def begin_training(
-    run_path: Path, inputs: TrainingInputs, *, settings: Settings, known: str | None = None
+    run_path: Path,
+    inputs: TrainingInputs,
+    *,
+    settings: Settings,
+    known: str | Sequence[str] | None = None,
+    warn_if_long: bool = False,
 ) -> None:
     """Begin a run: train the detector on the known classes of the labelled file.
 
-    `known`: names with commas, or a file of them; None: all that have annotations. The run that
-    this one starts from may have other classes.
+    `known`: a list, names with commas, or a file of them; None: all that have annotations. The run
+    that this one starts from may have other classes. `warn_if_long`: try one image first, if there
+    are many to come.
     """
     run = RunFolder(run_path)
     with join_processes(settings.device) as processes:
-        annotations = load_dataset(
-            Path(inputs.labelled), _as_path(inputs.images), shown=processes.is_main
-        )
-        split = ClassSplit.from_names(known) if known else ClassSplit.from_labelled(annotations)
-        split.require_present(annotations)
+        labelled = Path(inputs.labelled)
+        annotations = load_dataset(labelled, _as_path(inputs.images), shown=processes.is_main)
+        split = known_classes(labelled, annotations, known)
         detector = processes.from_main(partial(_begin, run, settings, inputs, split))
         settings = settings.model_copy(update={"detector": detector})
-        _train(run, settings, split.keep_known(annotations), inputs, processes=processes)
+        labels = split.keep_known(annotations)
+        if warn_if_long:
+            processes.from_main(partial(_warn_if_long, settings, labels, processes))
+        _train(run, settings, labels, inputs, processes=processes)
+
+
+def _warn_if_long(settings: Settings, labels: KnownLabels, processes: Processes) -> None:
+    """Say how long a training of many images will take, where that is hopeless."""
+    num_images = settings.train.steps * settings.train.batch_size
+    if num_images < MANY_IMAGES:
+        return
+    sharing = processes.count if processes.device.type == "cuda" else 1
+    seconds = num_images * time_one_image(settings, labels, processes) / sharing
+    if seconds > HOPELESS_S:
+        warn(
+            f"{settings.train.steps:,} steps of {settings.train.batch_size} images: about "
+            f"{in_words(seconds)} here. `rncdl run` plans a training that fits this machine; "
+            "or set train.steps. Ctrl-C stops this one."
+        )
 
 
 def _begin(

@@ -19,7 +19,7 @@ from rncdl.data.batches import TrainingBatches
 from rncdl.data.samples import Sample, unlabelled_sample
 from rncdl.detector.losses import SupervisedStep, supervised_losses
 from rncdl.detector.model import Detector
-from rncdl.detector.training import _accumulate_gradients, cut_batch, train_detector
+from rncdl.detector.training import accumulate_gradients, cut_batch, train_detector
 from rncdl.errors import UserError
 from rncdl.run_folder import RunFolder
 from rncdl.training.processes import Processes
@@ -56,7 +56,7 @@ def with_pixel(value: int) -> Sample:
 def gradient(samples: list[Sample], num_images: float, **train: Any) -> tuple[float, list[int]]:
     """A process's gradient, and the sizes of the batches its model was given."""
     model = Summing()
-    losses = _accumulate_gradients(
+    losses = accumulate_gradients(
         model,
         cut_batch(samples, TrainSettings(**train), rank(0)),
         num_images=num_images,
@@ -143,8 +143,7 @@ def shares_of(folder: Path, number: int) -> Iterator[list[int]]:
         labels_in(folder).annotations.images,
         batch_size=settings.train.batch_size,
         seed=settings.seed,
-        rank=number,
-        world_size=2,
+        processes=Processes(number, 2, torch.device("cpu")),
     )
     return ([index for index, _ in batch] for batch in batches)
 

@@ -1,0 +1,1 @@
+"""Settings that fit the data and the machine, and what they will cost."""
