@@ -77,6 +77,7 @@ class RunFolder:
     evaluations/NAME/VAL/  detections, assignments, report.json and report.md of one evaluation of
                            discovery NAME, or of the detector as `trained`, on VAL.json
     compare/NAME/          a table of systems, ablate/NAME/ tables of ablations: see TableFolder
+    curves.svg             the learning curves of the training and of the newest discovery
     report.html            the page to look at
     ```
     """
@@ -173,6 +174,11 @@ class RunFolder:
     def table_dir(self, command: Literal["compare", "ablate"], name: str) -> Path:
         """The folder of a comparison or of ablations."""
         return self.path / command / name
+
+    @property
+    def curves_file(self) -> Path:
+        """Learning curves as a picture."""
+        return self.path / "curves.svg"
 
     @property
     def report_file(self) -> Path:

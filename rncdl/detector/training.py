@@ -30,9 +30,10 @@ from rncdl.training.journal import Journal
 from rncdl.training.meter import BadStep, Meter
 from rncdl.training.optimizer import make_sgd
 from rncdl.training.processes import Processes, autocast, choose_precision, seed_step
-from rncdl.training.progress import ProgressLine
+from rncdl.training.progress import ProgressLine, warn
 from rncdl.training.saving import Saving, save_or_stop
 from rncdl.training.schedule import Schedule, set_rate
+from rncdl.training.watching import TrainingWatch
 
 _BLANK_SIDE_PX = 128
 """Enough for BatchNorm to see more than one place on the coarsest map."""
@@ -99,6 +100,7 @@ def train_detector(
     )
     journal = _open_journal(run, settings, processes, state.step)
     meter = Meter(processes)
+    watch = TrainingWatch(num_steps=train.steps, warmup_steps=train.warmup_steps)
     line = ProgressLine(
         "train", train.steps, unit="steps", start=state.step, shown=processes.is_main
     )
@@ -120,12 +122,14 @@ def train_detector(
             if state.step % train.log_every == 0:
                 figures = _figures(meter, state, batch_size=train.batch_size)
                 _write(journal, "train", state.step, figures)
+                _warn(watch.see_loss(state.step, figures["loss"]), processes)
             progress.advance(figures=figures)
             _save_or_stop(state, train, run, stop, processes, meter)
             if validate and train.evaluate_every and state.step % train.evaluate_every == 0:
                 scores = validate(detector)
                 detector.train()
                 _write(journal, "val", state.step, scores)
+                _warn(watch.see_known_ap(state.step, scores["known_bbox_ap50"]), processes)
     if journal:
         journal.close()
     processes.from_main(lambda: run.save_detector(detector.state_dict(), has_masks=with_masks))
@@ -177,6 +181,11 @@ def _save_or_stop(
         processes=processes,
         check=lambda: _require_finite(meter.find_bad_step(), state.step),
     )
+
+
+def _warn(warning: str | None, processes: Processes) -> None:
+    if warning is not None and processes.is_main:
+        warn(warning)
 
 
 def _write(journal: Journal | None, kind: str, step: int, figures: dict[str, float]) -> None:

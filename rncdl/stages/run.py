@@ -84,7 +84,8 @@ def _check(request: RunRequest) -> tuple[DataFacts, Pool]:
         unlabelled.extend(without_labels(loaded.annotations).images)
     num_val = 0
     if request.val is not None:
-        show_problems(request.val, request.val_images)
+        trained_on = [image.path for image in (*annotations.images, *unlabelled)]
+        show_problems(request.val, request.val_images, trained_on=trained_on)
         num_val = len(load_annotations(request.val, request.val_images).annotations.images)
     facts = data_facts(labels, unlabelled, num_val=num_val, num_bad_images=num_bad_images)
     return facts, Pool(labels, unlabelled)
