@@ -28,14 +28,19 @@ def known_classes(path: Path, annotations: AnnotationSet, choice: str | None) ->
 
     None: all that have annotations. `path`: where the dataset is from.
     """
-    if not len(annotations.annotation_ids):
-        raise UserError(f"{path}: no annotation to learn from. {_why_none(path)}")
+    require_annotations(path, annotations)
     try:
         split = ClassSplit.from_names(choice) if choice else ClassSplit.from_labelled(annotations)
         split.require_present(annotations)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     return split
+
+
+def require_annotations(path: Path, annotations: AnnotationSet) -> None:
+    """Refuse a dataset, read from `path`, without a single annotation."""
+    if not len(annotations.annotation_ids):
+        raise UserError(f"{path}: no annotation that could be used. {_why_none(path)}")
 
 
 def _why_none(path: Path) -> str:

@@ -122,7 +122,7 @@ def train_detector(
             if state.step % train.log_every == 0:
                 figures = _figures(meter, state, batch_size=train.batch_size)
                 _write(journal, "train", state.step, figures)
-                _warn(watch.see_loss(state.step, figures["loss"]), processes)
+                _warn(watch.see_class_loss(state.step, figures["class"]), processes)
             progress.advance(figures=figures)
             _save_or_stop(state, train, run, stop, processes, meter)
             if validate and train.evaluate_every and state.step % train.evaluate_every == 0:

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.table import Table
 
 from rncdl.data.check import find_problems, find_shared_images, image_paths
-from rncdl.data.problems import BAD_IMAGES, Problem, ProblemKind
+from rncdl.data.problems import Problem, ProblemKind
 from rncdl.data.shapes import World, draw_world
 from rncdl.training.progress import ProgressLine, console, say
 
@@ -37,11 +37,12 @@ def check_dataset(
     return 1 if _show(path, problems, max_rows=MAX_ROWS) else 0
 
 
-def show_problems(path: Path, images: Path | None, *, trained_on: Sequence[Path] = ()) -> int:
-    """Print the first few problems of a dataset; how many of its images cannot be used."""
+def show_problems(
+    path: Path, images: Path | None, *, trained_on: Sequence[Path] = ()
+) -> list[Problem]:
+    """All problems of a dataset; the first few of each kind are printed."""
     problems = _each_kind_first(_find(path, images, trained_on=trained_on))
-    _show(path, problems, max_rows=MAX_ROWS_IN_PASSING)
-    return len({problem.where for problem in problems if problem.kind in BAD_IMAGES})
+    return _show(path, problems, max_rows=MAX_ROWS_IN_PASSING)
 
 
 def _find(path: Path, images: Path | None, *, trained_on: Sequence[Path]) -> list[Problem]:

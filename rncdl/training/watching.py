@@ -19,8 +19,11 @@ class TrainingWatch:
         self._has_warned_of_loss = False
         self._has_warned_of_ap = False
 
-    def see_loss(self, step: int, loss: float) -> str | None:
-        """A warning where the loss has not fallen from the warm-up to the middle of the steps."""
+    def see_class_loss(self, step: int, loss: float) -> str | None:
+        """A warning where it has not fallen from the warm-up to the middle of the steps.
+
+        The other losses may well stay: the better the proposals, the more boxes are taught.
+        """
         if step <= self._warmup_steps or self._has_warned_of_loss:
             return None
         self._losses.append(loss)
@@ -32,9 +35,9 @@ class TrainingWatch:
             return None
         self._has_warned_of_loss = True
         return (
-            f"the loss does not fall ({first:.2f} after the warm-up, {last:.2f} at step {step}). "
-            "Look at the labels first (rncdl prepare check); then try a lower train.rate, or one "
-            "ten times as high if the loss hardly moves."
+            f"the classification loss does not fall ({first:.2f} after the warm-up, {last:.2f} at "
+            f"step {step}). Look at the labels first (rncdl prepare check); then try a lower "
+            "train.rate, or one ten times as high if the loss hardly moves."
         )
 
     def see_known_ap(self, step: int, ap50: float) -> str | None:

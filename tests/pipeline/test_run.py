@@ -58,10 +58,12 @@ def test_the_plan_is_kept_with_reasons_and_expectations(finished: tuple[Path, st
     [
         ("rncdl.stages.run._plan", 1),
         ("rncdl.training.saving.save_checkpoint", 2),
+        ("rncdl.discovery.filling._extract", 3),
         ("rncdl.discovery.training.save_or_stop", 6),
+        ("rncdl.stages.run._measure", 1),
     ],
 )
-def test_killed_while_it_plans_trains_or_discovers_the_same_command_ends_with_the_same_bytes(
+def test_killed_at_any_place_the_same_command_ends_with_the_same_bytes(
     place: str, times: int, finished: tuple[Path, str], world: Path, tmp_path: Path
 ):
     out = tmp_path / "run"

@@ -9,7 +9,7 @@ def losses_warned_of(losses: list[float]) -> list[int]:
     """The steps, of 10 each, at which a warning comes; the first 20 are the warm-up."""
     watch = TrainingWatch(num_steps=10 * len(losses), warmup_steps=20)
     steps = range(10, 10 * len(losses) + 1, 10)
-    return [s for s, loss in zip(steps, losses, strict=True) if watch.see_loss(s, loss)]
+    return [s for s, loss in zip(steps, losses, strict=True) if watch.see_class_loss(s, loss)]
 
 
 def test_nothing_is_said_of_a_loss_that_falls_or_of_few_readings():
