@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rncdl.config import DiscoverSettings
+from rncdl.config import DiscoverSettings, Settings
 from rncdl.data.records import ImageRecord
 from rncdl.discovery.bank import Bank, BankShape
-from rncdl.discovery.feeding import BankFeed
+from rncdl.discovery.feeding import BankFeed, BatchSize
 from rncdl.discovery.heads import DiscoveryHeads, KnownHead, NovelHead
 from rncdl.discovery.training import train_heads
 from rncdl.training.processes import Processes
@@ -44,16 +44,16 @@ def make_bank(folder: Path, num_images: int) -> Bank:
 def discover(folder: Path, num_images: int) -> None:
     bank = make_bank(folder / "bank", num_images)
     images = [ImageRecord(i, Path(), 1, 1) for i in range(num_images)]
-    feed = BankFeed(bank, images, batch_images=8, labelled_images=8, seed=0)
+    feed = BankFeed(bank, images, size=BatchSize(8, 8), seed=0)
     heads = DiscoveryHeads(
         KnownHead(NUM_FEATURES, 5),
         [NovelHead(NUM_FEATURES, 50, hidden_width=64, projection_width=32)],
     )
-    settings = DiscoverSettings(
+    discover = DiscoverSettings(
         heads=(50,), steps=100, warmup_steps=10, memory_batches=20, batch_images=8
     )
     alone = Processes(rank=0, count=1, device=torch.device("cpu"))
-    train_heads(heads, feed, settings=settings, seed=0, folder=folder, processes=alone)
+    train_heads(heads, feed, settings=Settings(discover=discover), folder=folder, processes=alone)
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({"regions": num_images * REGIONS_PER_IMAGE, "peak_mb": peak_mb}))
 

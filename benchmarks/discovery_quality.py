@@ -24,8 +24,8 @@ from typing import Any
 
 from rncdl.config import Settings, change, resolve_settings
 from rncdl.discovery.recipe import BankRecipe
+from rncdl.evaluation.ap_tables import markdown_table
 from rncdl.evaluation.outcomes import summarise
-from rncdl.evaluation.tables import markdown_table
 from rncdl.files import write_atomically
 from rncdl.origins import digest
 from rncdl.run_folder import RunFolder

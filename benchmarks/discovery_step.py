@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.heads import DiscoveryHeads, KnownHead, NovelHead
 from rncdl.discovery.memory import FeatureMemory
 from rncdl.discovery.step import (
@@ -86,21 +87,19 @@ class World:
         """The same regions, slightly changed."""
         return features + 0.1 * torch.randn_like(features)
 
-    def prepare(self) -> tuple[tuple[Tensor, Tensor], Tensor, Tensor]:
+    def prepare(self) -> DiscoveryBatch:
         """Two views of a batch, labelled features and their labels."""
         features, _ = self.draw(self.size.num_regions)
         labelled, labels = self.draw(self.size.num_labelled)
         views = self.view_of(features), self.view_of(features)
-        return views, labelled, labels % self.size.num_known
+        return DiscoveryBatch(views, labelled, labels % self.size.num_known)
 
-    def step(self, views: tuple[Tensor, Tensor], labelled: Tensor, labels: Tensor) -> float:
+    def step(self, batch: DiscoveryBatch) -> float:
         """One step of training; returns the mean rounds of the assignment."""
         loss, figures, self.starts = discovery_step(
             self.heads,
-            views,
+            batch,
             memories=(self.memories[0].features(), self.memories[1].features()),
-            labelled=labelled,
-            labels=labels,
             labelling=self.labelling,
             alpha=0.5,
             starts=self.starts,
@@ -110,7 +109,7 @@ class World:
         loss.backward()
         self.optimizer.step()
         self.heads.normalise_prototypes()
-        for memory, features in zip(self.memories, views, strict=True):
+        for memory, features in zip(self.memories, batch.views, strict=True):
             memory.push(features)
         self.num_steps += 1
         return figures.num_rounds.item()
@@ -144,7 +143,7 @@ def measure(name: str, size: Size, *, order: str, num_warm_up: int, num_steps: i
     """Prints one row of the table."""
     world = World(size, order)
     for _ in range(num_warm_up):
-        world.step(*world.prepare())
+        world.step(world.prepare())
     world.bare_products()
     bare, whole, rounds = [], [], []
     for _ in range(num_steps):
@@ -153,7 +152,7 @@ def measure(name: str, size: Size, *, order: str, num_warm_up: int, num_steps: i
         bare.append(time.perf_counter() - begin)
         batch = world.prepare()
         begin = time.perf_counter()
-        rounds.append(world.step(*batch))
+        rounds.append(world.step(batch))
         whole.append(time.perf_counter() - begin)
     bare_ms, whole_ms = (1e3 * statistics.median(times) for times in (bare, whole))
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rncdl.evaluation.tables import markdown_table
+from rncdl.evaluation.ap_tables import markdown_table
 from rncdl.files import write_atomically
 
 SHARED = Path(os.environ.get("RNCDL_SHARED", Path(__file__).parents[2] / "shared"))

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from rncdl.config import Settings, change, resolve_settings
 from rncdl.data.records import AnnotationSet, ImageRecord
 from rncdl.discovery.bank import Bank
-from rncdl.discovery.feeding import BankFeed
+from rncdl.discovery.feeding import BankFeed, BatchSize
 from rncdl.discovery.training import train_heads
 from rncdl.evaluation.clustering_scores import score_clustering
 from rncdl.experiments.baselines.centroids import fit_centroids
@@ -62,8 +62,7 @@ def discover(run: RunFolder, settings: Settings) -> Callable[[Tensor], Tensor]:
     feed = BankFeed(
         bank,
         images,
-        batch_images=settings.discover.batch_images,
-        labelled_images=settings.discover.labelled_images,
+        size=BatchSize(settings.discover.batch_images, settings.discover.labelled_images),
         partner_iou=settings.discover.partner_iou,
         seed=settings.seed,
     )
@@ -73,8 +72,7 @@ def discover(run: RunFolder, settings: Settings) -> Callable[[Tensor], Tensor]:
         train_heads(
             heads,
             feed,
-            settings=settings.discover,
-            seed=settings.seed,
+            settings=settings,
             folder=Path(folder),
             processes=ALONE,
         )

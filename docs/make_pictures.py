@@ -29,8 +29,8 @@ from rncdl.inputs import load_dataset, load_pool
 from rncdl.models import load_detector, load_heads
 from rncdl.prediction.classifier import discovery_classifier, for_drawings
 from rncdl.run_folder import RunFolder
-from rncdl.stages.examples import DrawnDetector, Showcase, draw_showcase
 from rncdl.stages.report import assigned_names
+from rncdl.stages.report_drawings import ComparedImages, DrawnDetector, draw_comparison
 
 NUM_SCENES = (6, 2)
 PANEL_GAP_PX = 8
@@ -133,8 +133,8 @@ def draw_predictions(
     classifier = discovery_classifier(detector, heads, known, predict=settings.predict)
     named = for_drawings(classifier).renamed(assigned_names(classifier, assigned))
     ours = DrawnDetector("RNCDL", detector, named)
-    showcase = Showcase(demo / "world" / "val.json", supervised=RunFolder(demo / "ceiling"))
-    examples = draw_showcase(ours, showcase, known, settings=settings)
+    compared = ComparedImages(demo / "world" / "val.json", supervised=RunFolder(demo / "ceiling"))
+    examples = draw_comparison(ours, compared, known, settings=settings)
     every = -(-len(examples) // NUM_EXAMPLES)
     rows = [
         _side_by_side(

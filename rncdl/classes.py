@@ -1,6 +1,8 @@
 """Known and novel classes, and the only door through which labels reach training."""
 
 import os
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +15,11 @@ from rncdl.errors import UserError, did_you_mean
 def cluster_name(cluster: int) -> str:
     """What a cluster is called until somebody names it."""
     return f"novel_{cluster:04d}"
+
+
+def is_cluster_name(name: str) -> bool:
+    """Whether a name is, but for upper and lower case, what clusters are called without one."""
+    return re.fullmatch(r"novel_\d+", name, re.IGNORECASE) is not None
 
 
 @dataclass(frozen=True)
@@ -38,8 +45,10 @@ class ClassSplit:
         return cls(tuple(c.name for c in labelled.categories if c.id in annotated))
 
     @classmethod
-    def from_names(cls, choice: str) -> "ClassSplit":
-        """Known are the names that `choice` lists with commas, or one a line in a file."""
+    def from_names(cls, choice: str | Sequence[str]) -> "ClassSplit":
+        """Known are the names of `choice`: a list, names with commas, or a file, one a line."""
+        if not isinstance(choice, str):
+            return cls(tuple(choice))
         if not os.path.isfile(choice):  # unlike Path.is_file, no error for long lists of names
             return cls(tuple(name.strip() for name in choice.split(",") if name.strip()))
         try:

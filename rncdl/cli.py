@@ -5,7 +5,7 @@ Stages are imported when a command runs, so that `--help` answers at once.
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
@@ -14,10 +14,14 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from rncdl.exports.records import MIN_SCORE, Only, Placing, Shape
 from rncdl.training.launching import is_one_of_many, one_gpu_or_two_processes, run_in_processes
 from rncdl.version import __version__
 
-SHARED_COMMANDS = ("run", "train", "discover", "evaluate", "predict", "compare", "ablate", "demo")
+SHARED_COMMANDS = (
+    *("run", "train", "discover", "estimate-classes", "evaluate", "predict", "promote", "compare"),
+    *("ablate", "demo"),
+)
 
 
 class _Root(TyperGroup):
@@ -53,10 +57,16 @@ app = typer.Typer(
 )
 prepare_app = typer.Typer(help="Make or check datasets.", no_args_is_help=True)
 app.add_typer(prepare_app, name="prepare")
+export_app = typer.Typer(
+    help="Take what was found to another tool, or the detector to another program.",
+    subcommand_metavar="FORMAT [ARGS]...",
+    no_args_is_help=True,
+)
+app.add_typer(export_app, name="export")
 
 RunOption = Annotated[Path, typer.Option("--run", "-R", help="The run folder.")]
 ImagesOption = Annotated[
-    Path | None, typer.Option("--images", help="Image folder, if not relative to the json.")
+    Path | None, typer.Option("--images", help="Image folder, if not relative to the labels.")
 ]
 PresetOption = Annotated[
     str | None,
@@ -70,13 +80,13 @@ OverridesArgument = Annotated[
         show_default=False,
     ),
 ]
-ValArgument = Annotated[Path, typer.Argument(help="COCO or LVIS json with all annotations.")]
+ValArgument = Annotated[Path, typer.Argument(help="COCO, LVIS or other labels of all classes.")]
 SeedsOption = Annotated[str, typer.Option("--seeds", help="Seeds of every row, with commas.")]
 PoolOption = Annotated[
     list[Path] | None,
     typer.Option(
         "--unlabelled",
-        help="Folder of images or a json; needed only where no discovery has noted the images.",
+        help="Folder of images, or a dataset; needed only where no discovery has noted the images.",
     ),
 ]
 PoolImagesOption = Annotated[
@@ -92,6 +102,17 @@ LikeOption = Annotated[
 ResultsNameOption = Annotated[
     str,
     typer.Option("--name", help="Keep the results under this name; a run may hold several."),
+]
+UsedDiscoveryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--discovery",
+        help="The discovery to use; default: the newest finished one, if any. 'trained': the "
+        "detector without a discovery.",
+    ),
+]
+HeadOption = Annotated[
+    int, typer.Option("--head", min=0, help="Which novel head, where there are several.")
 ]
 RawOption = Annotated[
     bool, typer.Option("--raw", help="Clusters as they are, whatever people have decided.")
@@ -190,15 +211,26 @@ def _shared(
         _Sharing(processes, nodes, rendezvous or before.rendezvous).run()
         command(**arguments)
 
-    *added, _ = inspect.signature(run_shared).parameters.values()
-    parameters = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for parameter in (*inspect.signature(command).parameters.values(), *added)
-    ]
-    wraps(command)(run_shared)
-    run_shared.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run_shared.__annotations__ = {one.name: one.annotation for one in parameters}
-    return run_shared
+    *added, _ = _parameters_of(run_shared)
+    return _signed(run_shared, like=command, parameters=[*_parameters_of(command), *added])
+
+
+def _parameters_of(function: Callable[..., None]) -> list[inspect.Parameter]:
+    return list(inspect.signature(function).parameters.values())
+
+
+def _signed(
+    function: Callable[..., None],
+    *,
+    like: Callable[..., None],
+    parameters: Sequence[inspect.Parameter],
+) -> Callable[..., None]:
+    """The function with the name and help of another, and with these parameters for typer."""
+    wraps(like)(function)
+    named = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+    function.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
+    function.__annotations__ = {one.name: one.annotation for one in named}
+    return function
 
 
 @app.callback()
@@ -319,7 +351,7 @@ def lvis_vg(
 
 @prepare_app.command("check")
 def check(
-    file: Annotated[Path, typer.Argument(help="A COCO or LVIS json, or a folder of images.")],
+    file: Annotated[Path, typer.Argument(help="A dataset in any format, or a folder of images.")],
     images: ImagesOption = None,
     train: Annotated[
         Path | None,
@@ -329,10 +361,34 @@ def check(
         Path | None, typer.Option("--train-images", help="Image folder of --train.")
     ] = None,
 ) -> None:
-    """List what is wrong with a dataset file, and where. Exit code 1 if anything is."""
+    """List what is wrong with a dataset, and where. Exit code 1 if anything is.
+
+    Formats: COCO, LVIS, YOLO, PASCAL VOC, Label Studio's JSON, CVAT for images 1.1.
+    """
     from rncdl.stages.prepare import check_dataset
 
     raise typer.Exit(check_dataset(file, images, train=train, train_images=train_images))
+
+
+@prepare_app.command("convert")
+def convert(
+    dataset: Annotated[
+        Path,
+        typer.Argument(
+            help="data.yaml or folder (YOLO), folder or list (PASCAL VOC), json (Label Studio, "
+            "COCO, LVIS), xml (CVAT for images 1.1)."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="The COCO json to write.")],
+    images: ImagesOption = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Write over a file that is there.")
+    ] = False,
+) -> None:
+    """Write a dataset of another format as COCO. Other commands read these formats, too."""
+    from rncdl.stages.prepare import convert_dataset
+
+    convert_dataset(dataset, images, out, overwrite=overwrite)
 
 
 @app.command("run")
@@ -399,7 +455,8 @@ def run_all(
 def train(
     run: RunOption,
     labelled: Annotated[
-        Path | None, typer.Option("--labelled", help="COCO or LVIS json of the known classes.")
+        Path | None,
+        typer.Option("--labelled", help="Labels of the known classes: COCO, LVIS, YOLO, ..."),
     ] = None,
     images: ImagesOption = None,
     known: Annotated[
@@ -411,7 +468,7 @@ def train(
         ),
     ] = None,
     val: Annotated[
-        Path | None, typer.Option("--val", help="Json to evaluate on (train.evaluate_every).")
+        Path | None, typer.Option("--val", help="Labels to evaluate on (train.evaluate_every).")
     ] = None,
     val_images: Annotated[
         Path | None, typer.Option("--val-images", help="Image folder of --val.")
@@ -464,14 +521,16 @@ def discover(
     run: RunOption,
     unlabelled: Annotated[
         list[Path] | None,
-        typer.Option("--unlabelled", help="Folder of images or a json; may be given repeatedly."),
+        typer.Option(
+            "--unlabelled", help="Folder of images, or a dataset; may be given repeatedly."
+        ),
     ] = None,
     unlabelled_images: Annotated[
         Path | None, typer.Option("--unlabelled-images", help="Image folder of --unlabelled jsons.")
     ] = None,
     labelled: Annotated[
         Path | None,
-        typer.Option("--labelled", help="Labelled json, if not the one the run was trained on."),
+        typer.Option("--labelled", help="Labels, if not those the run was trained on."),
     ] = None,
     images: ImagesOption = None,
     discovery: Annotated[
@@ -480,7 +539,7 @@ def discover(
     name: OldNameOption = None,
     preset: PresetOption = None,
     online: Annotated[
-        bool, typer.Option("--online", help="Fresh views in each step, instead of the bank.")
+        bool, typer.Option("--online", help="The same as discover.online=true.")
     ] = False,
     resume: Annotated[
         bool,
@@ -510,16 +569,42 @@ def discover(
         named,
         name=_now_discovery(name) or discovery,
         preset=preset,
-        online=online,
         resume=resume,
-        overrides=overrides or [],
+        overrides=[*(overrides or []), *(["discover.online=true"] if online else [])],
     )
+
+
+@app.command("estimate-classes")
+@_shared
+def estimate_classes(
+    run: RunOption,
+    unlabelled: Annotated[
+        list[Path] | None,
+        typer.Option("--unlabelled", help="Folder of images or a json; may be given repeatedly."),
+    ] = None,
+    unlabelled_images: Annotated[
+        Path | None, typer.Option("--unlabelled-images", help="Image folder of --unlabelled jsons.")
+    ] = None,
+    preset: PresetOption = None,
+    overrides: OverridesArgument = None,
+) -> None:
+    """Estimate how many new classes there are: known classes are the yardstick.
+
+    A teacher (discover.teacher, else the best that can be had) looks at the objects of the pool;
+    what it has seen is kept for `discover`. The same as discover.heads=auto, without a discovery.
+    """
+    from rncdl.inputs import named_inputs
+    from rncdl.run_folder import RunFolder
+    from rncdl.stages.estimate_classes import estimate_classes as run_estimate
+
+    inputs = named_inputs(RunFolder(run), unlabelled or [], unlabelled_images=unlabelled_images)
+    run_estimate(run, inputs, preset=preset, overrides=overrides or [])
 
 
 @app.command()
 @_shared
 def evaluate(
-    val: Annotated[Path, typer.Argument(help="COCO or LVIS json with all annotations.")],
+    val: Annotated[Path, typer.Argument(help="COCO, LVIS or other labels of all classes.")],
     run: Annotated[Path | None, typer.Option("--run", "-R", help="The run folder.")] = None,
     images: ImagesOption = None,
     discovery: Annotated[
@@ -545,9 +630,13 @@ def evaluate(
             help="Fully labelled training json, for rare / common / frequent where VAL has none.",
         ),
     ] = None,
+    raw: RawOption = False,
     overrides: OverridesArgument = None,
 ) -> None:
-    """Measure a run, or a file of predictions, on a validation file."""
+    """Measure a run, or a file of predictions, on a validation file.
+
+    Clusters that people have named (rncdl name) count as the class of that name in VAL.
+    """
     from rncdl.stages import evaluate as stage
 
     if (run is None) == (predictions is None):
@@ -560,6 +649,7 @@ def evaluate(
             name=_now_discovery(name) or discovery,
             train_labels=train_labels,
             overrides=overrides or [],
+            raw=raw,
         )
     elif predictions is not None:
         stage.evaluate_predictions(
@@ -586,17 +676,8 @@ def predict(
     ],
     run: RunOption,
     out: Annotated[Path, typer.Option("--out", help="Folder for the predictions.")],
-    discovery: Annotated[
-        str | None,
-        typer.Option(
-            "--discovery",
-            help="The discovery to use; default: the newest finished one, if any. 'trained': the "
-            "detector without a discovery.",
-        ),
-    ] = None,
-    head: Annotated[
-        int, typer.Option("--head", min=0, help="Which novel head, where there are several.")
-    ] = 0,
+    discovery: UsedDiscoveryOption = None,
+    head: HeadOption = 0,
     min_score: Annotated[
         float | None,
         typer.Option(
@@ -638,20 +719,13 @@ def predict(
     raise typer.Exit(3 if num_skipped else 0)
 
 
-@app.command()
-def export(
-    format_name: Annotated[
-        str,
-        typer.Argument(
-            metavar="FORMAT",
-            help="coco, yolo, voc, label-studio, cvat, fiftyone or huggingface.",
-        ),
-    ],
+def _export_detections(
+    format_name: str,
     out: Annotated[Path, typer.Option("--out", help="Folder for the export.")],
     images: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[IMAGE|KEY=VALUE]...",
+            metavar="IMAGE|KEY=VALUE",
             help="Files, folders and globs to look at, and settings, as for `rncdl predict`.",
             show_default=False,
         ),
@@ -663,65 +737,59 @@ def export(
         Path | None,
         typer.Option("--predictions", help="A folder of `rncdl predict`, instead of images."),
     ] = None,
-    discovery: Annotated[
-        str | None, typer.Option("--discovery", help="With images: the discovery to use.")
-    ] = None,
-    head: Annotated[int, typer.Option("--head", min=0, help="With images: the novel head.")] = 0,
+    discovery: UsedDiscoveryOption = None,
+    head: HeadOption = 0,
+    raw: RawOption = False,
     min_score: Annotated[
         float, typer.Option("--min-score", min=0, max=1, help="Export detections above this score.")
-    ] = 0.1,
-    only: Annotated[str, typer.Option("--only", help="all, known or novel classes.")] = "all",
+    ] = MIN_SCORE,
+    only: Annotated[Only, typer.Option("--only", help="Which classes.")] = Only.ALL,
     keep_overlapping: Annotated[
         bool,
         typer.Option("--keep-overlapping", help="Also what overlaps a better detection."),
     ] = False,
     shape: Annotated[
-        str | None,
-        typer.Option("--shape", help="box, polygon or mask; default: the format's own choice."),
+        Shape | None,
+        typer.Option("--shape", help="Default: the most exact one that the format has."),
     ] = None,
     placing: Annotated[
-        str,
+        Placing,
         typer.Option(
             "--images",
-            help="link (copied where links cannot be), copy or leave the image files.",
+            help="Link (copy where links cannot be), copy or leave the image files.",
         ),
-    ] = "link",
+    ] = Placing.LINK,
     val_share: Annotated[
-        float,
-        typer.Option("--val-share", min=0, max=0.9, help="Share of validation images (yolo, voc)."),
+        float, typer.Option("--val-share", min=0, max=0.9, help="Share of validation images.")
     ] = 0.1,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Start anew where --out holds an export.")
     ] = False,
-    raw: RawOption = False,
 ) -> None:
-    """Write detections in the format of another tool.
+    """Write what is found in images, or was found by `rncdl predict`.
 
     Clusters are named, merged and ignored as people have decided (rncdl name). Interrupted, the
     same command goes on where it stopped. An image that cannot be read or has vanished is reported,
     noted in skipped_images.jsonl and passed over; the exit code is then 3.
     """
     from rncdl.exports.formats import writer_for
-    from rncdl.exports.records import ExportRequest, Only, Placing, Shape
+    from rncdl.exports.records import ExportRequest
     from rncdl.prediction.folder import PredictionFolder
     from rncdl.prediction.predictor import HeadChoice
     from rncdl.stages import export as stage
 
     if (predictions is None) == (run is None or not images):
         raise typer.BadParameter("give either --run and images, or --predictions")
-    try:
-        request = ExportRequest(
-            format=format_name,
-            out=out,
-            min_score=min_score,
-            only=Only(only),
-            keep_overlapping=keep_overlapping,
-            shape=None if shape is None else Shape(shape),
-            placing=Placing(placing),
-            val_share=val_share,
-        )
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+    request = ExportRequest(
+        format=format_name,
+        out=out,
+        min_score=min_score,
+        only=only,
+        keep_overlapping=keep_overlapping,
+        shape=shape,
+        placing=placing,
+        val_share=val_share,
+    )
     writer_for(request)
     if predictions is not None:
         made = PredictionFolder(predictions)
@@ -735,6 +803,75 @@ def export(
             overwrite=overwrite,
         )
     raise typer.Exit(3 if stage.export(request, made, overwrite=overwrite) else 0)
+
+
+def _add_export_command(format_name: str, what: str, *, without: Sequence[str] = ()) -> None:
+    """`rncdl export FORMAT`, without the options that mean nothing to the format."""
+
+    def run_export(**arguments: Any) -> None:
+        _export_detections(format_name, **arguments)
+
+    _, *given = _parameters_of(_export_detections)
+    fitting = [one for one in given if one.name not in without]
+    command = _signed(run_export, like=_export_detections, parameters=fitting)
+    export_app.command(format_name, help=f"{what}\n\n{inspect.getdoc(command)}")(command)
+
+
+_add_export_command("coco", "COCO: a dataset and its results file.", without=["val_share"])
+_add_export_command("yolo", "YOLO: an Ultralytics folder with data.yaml.")
+_add_export_command("voc", "Pascal VOC: one XML file an image, boxes.", without=["shape"])
+_add_export_command("label-studio", "Label Studio: tasks with predictions.", without=["val_share"])
+_add_export_command("cvat", "CVAT: annotations for images 1.1.", without=["val_share"])
+_add_export_command(
+    "fiftyone", "FiftyOne: a folder, and a script that opens it.", without=["val_share"]
+)
+_add_export_command(
+    "huggingface", "Hugging Face: a folder for datasets.load_dataset.", without=["val_share"]
+)
+
+
+@export_app.command("onnx")
+def export_onnx(
+    run: RunOption,
+    out: Annotated[Path, typer.Option("--out", help="The file, e.g. detector.onnx.")],
+    images: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="IMAGE|KEY=VALUE",
+            help="Images (files, folders, globs) on which ONNX Runtime and PyTorch are compared, "
+            "and settings to change.",
+            show_default=False,
+        ),
+    ] = None,
+    discovery: UsedDiscoveryOption = None,
+    head: HeadOption = 0,
+    min_score: Annotated[
+        float | None,
+        typer.Option(
+            "--min-score", min=0, max=1, help="Least score; default: predict.min_score of the run."
+        ),
+    ] = None,
+    raw: RawOption = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace --out where it exists.")
+    ] = False,
+) -> None:
+    """ONNX: the whole detector as one file that runs without torch.
+
+    An image of any size in; boxes, scores, labels and masks out; the classes' names in the
+    metadata.
+    """
+    from rncdl.prediction.predictor import HeadChoice
+    from rncdl.stages.export_onnx import export_onnx as run_export
+
+    run_export(
+        images or [],
+        run,
+        out=out,
+        choice=HeadChoice(discovery, head, raw),
+        min_score=min_score,
+        overwrite=overwrite,
+    )
 
 
 @app.command()
@@ -874,18 +1011,30 @@ def report(
         Path | None,
         typer.Option("--supervised", help="With --val: a run trained with all labels, to compare."),
     ] = None,
+    raw: RawOption = False,
 ) -> None:
     """Write one html page with all that a run has found: numbers, clusters, pictures."""
     from rncdl.run_folder import RunFolder
-    from rncdl.stages.examples import Showcase
     from rncdl.stages.report import report as write_page
+    from rncdl.stages.report_drawings import ComparedImages
 
     if val is None and (supervised is not None or val_images is not None):
         raise typer.BadParameter("--supervised and --val-images need --val")
-    showcase = None
+    compared = None
     if val is not None:
-        showcase = Showcase(val, val_images, RunFolder(supervised) if supervised else None)
-    write_page(run, name=_now_discovery(name) or discovery, out=out, showcase=showcase)
+        compared = ComparedImages(val, val_images, RunFolder(supervised) if supervised else None)
+    write_page(run, name=_now_discovery(name) or discovery, out=out, compared=compared, raw=raw)
+
+
+@app.command()
+def rounds(run: RunOption) -> None:
+    """Show what each round has brought: the figures of a run and of those it was started from.
+
+    They are those of `rncdl evaluate`; known are the classes that the first round was trained on.
+    """
+    from rncdl.stages.rounds import show_rounds
+
+    show_rounds(run)
 
 
 @app.command("name")
@@ -898,15 +1047,68 @@ def name_clusters(
         ),
     ] = None,
     head: Annotated[int, typer.Option("--head", min=0, help="Whose clusters.")] = 0,
+    names_from: Annotated[
+        Path | None,
+        typer.Option(
+            "--names-from",
+            help="Another run whose decisions are suggested, like those of this run's other "
+            "discoveries: for clusters that share its regions.",
+        ),
+    ] = None,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free one.")] = 0,
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Only print the address.")
     ] = False,
 ) -> None:
     """Open a local page to look at clusters: name, merge, ignore and correct them."""
+    from rncdl.stages.name import PageAddress
     from rncdl.stages.name import name_clusters as serve
 
-    serve(run, discovery=discovery, head=head, port=port, browser=not no_browser)
+    address = PageAddress(port, browser=not no_browser)
+    serve(run, discovery=discovery, head=head, names_from=names_from, address=address)
+
+
+@app.command()
+@_shared
+def promote(
+    run: RunOption,
+    out: Annotated[Path, typer.Option("--out", help="The json to write; it must not exist.")],
+    discovery: Annotated[
+        str | None,
+        typer.Option("--discovery", help="Whose clusters; default: the newest finished one's."),
+    ] = None,
+    head: Annotated[int, typer.Option("--head", min=0, help="Whose clusters.")] = 0,
+    min_score: Annotated[
+        float, typer.Option("--min-score", min=0, max=1, help="Label regions from this score on.")
+    ] = 0.2,
+    min_per_class: Annotated[
+        int,
+        typer.Option("--min-per-class", min=1, help="Leave out new classes with fewer regions."),
+    ] = 5,
+    only_placed: Annotated[
+        bool,
+        typer.Option(
+            "--only-placed",
+            help="Of the named classes, only regions that somebody has put there by hand.",
+        ),
+    ] = False,
+) -> None:
+    """Make labels of what people have named, beside the old ones, for `rncdl train`.
+
+    Regions of named clusters (rncdl name) that score enough become annotations with box, mask,
+    score and origin, in labelled and unlabelled images. The unlabelled images that are added get
+    the known classes that are found in them too.
+    """
+    from rncdl.prediction.predictor import HeadChoice
+    from rncdl.stages.promote import PromoteOptions
+    from rncdl.stages.promote import promote as write_labels
+
+    write_labels(
+        run,
+        out,
+        choice=HeadChoice(discovery, head),
+        options=PromoteOptions(min_score, min_per_class, only_placed),
+    )
 
 
 @app.command("import")

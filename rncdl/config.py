@@ -22,6 +22,8 @@ FirstWeights = Annotated[
     BeforeValidator(lambda value: "none" if value is None else value),
 ]
 Augmentation = Literal["none", "weak", "simclr"]
+Changes = Mapping[str, Any] | Sequence[str]
+"""Of settings: by name, `{"train.batch_size": 8}`, or in words, `["train.batch_size=8"]`."""
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
 
@@ -92,12 +94,15 @@ class DetectorSettings(_Settings):
     """In short trainings the masks lag behind the boxes; more than 1 lets them catch up."""
     masks: Literal["auto", "on", "off"] = "auto"
     """auto: a mask head is built when every annotation has a mask."""
+    localisation: bool = False
+    """Whether the box head also learns, from objects alone, how well a region fits its object
+    (ours, after OLN): `predict.score=localisation` ranks by it."""
 
 
 LEARNING_SETTINGS = frozenset(
     {
         "weights", "frozen_blocks", "rpn_samples", "proposals_before_nms", "roi_samples",
-        "roi_positive_share", "mask_loss_weight",
+        "roi_positive_share", "mask_loss_weight", "localisation",
     }
 )  # fmt: skip
 """Settings of the detector that nothing depends on any more once it is trained."""
@@ -130,6 +135,19 @@ class TrainSettings(_Settings):
     evaluate_every: NonNegative = 0
     """Steps between measurements of known-class AP on `--val`; 0: only at the end."""
     tensorboard: bool = False
+    objects_at: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the steps after which the detector looks through the labelled images for objects
+    that nobody labelled, confirmed by `segmentation.segmenter`; from then on they teach boxes and
+    masks too (ours). 0: never (the paper)."""
+    objects_class: Literal["none", "not_known"] = "none"
+    """What the classifier learns from them: nothing; or that they are of no known class, which is
+    right where every known object is labelled."""
+    objects_min_score: Fraction = 0.3
+    """Objectness from which a region may be one of them."""
+    objects_min_iou: Fraction = 0.6
+    """How well the box of the segmenter's mask must fit the region."""
+    objects_per_image: Positive = 4
+    """The most of them in an image."""
     map_cache: Path | None = None
     """A folder for the maps of a backbone that is frozen as a whole: computed once, then training
     looks at them instead of the images; runs that differ behind the backbone can share it."""
@@ -150,9 +168,10 @@ class PredictSettings(_Settings):
     mask_share: Fraction = 0.0
     """How far a box is then moved to where its mask ends. 0: not at all (the paper); above, masks
     of all regions are drawn. Masks fit objects of novel classes better than the regressor does."""
-    score: Literal["softmax", "foreground", "objectness"] = "softmax"
+    score: Literal["softmax", "foreground", "objectness", "localisation"] = "softmax"
     """softmax: class probability. The others multiply it by how likely the region is an object:
-    foreground by the known head's old background row, objectness by the RPN."""
+    foreground by the known head's old background row, objectness by the RPN, localisation by the
+    RPN and by how well the region seems to fit (`detector.localisation`)."""
     known: Literal["discovered", "trained"] = "discovered"
     """Who classifies the known classes after discovery: its heads (the paper), or the detector's
     own classifier as it was trained, which has not forgotten the background (ours)."""
@@ -166,8 +185,11 @@ class PredictSettings(_Settings):
 class DiscoverSettings(_Settings):
     """The discovery phase."""
 
-    heads: tuple[Positive, ...] = (3000,)
-    """Clusters N of each novel head; all are trained at once and each is usable alone."""
+    heads: Annotated[
+        tuple[Positive, ...], BeforeValidator(lambda value: () if value == "auto" else value)
+    ] = (3000,)
+    """Clusters N of each novel head; all are trained at once and each is usable alone. auto, noted
+    as []: as many as a teacher lets one estimate."""
     steps: Positive = 15_000
     batch_images: Positive = 16
     """Pool images per step over all processes."""
@@ -189,6 +211,8 @@ class DiscoverSettings(_Settings):
     augmentation: Augmentation = "weak"
     """How far a view's colours and sharpness are distorted: as in SimCLR, half as far (the paper),
     or not at all (ours: the image itself, its mirror image, and so on in turn)."""
+    online: bool = False
+    """Fresh views of the images in each step, instead of the bank's."""
     memory_batches: NonNegative = 100
     """Batches of features that each view remembers."""
     classifier: Literal["cosine", "linear"] = "cosine"
@@ -211,6 +235,10 @@ class DiscoverSettings(_Settings):
     """Which class gets which share: the most mass the largest; drawn anew; by position."""
     max_rounds: Positive = 500
     """The assignment stops when the class shares are right, or after this many rounds."""
+    teacher: str = "none"
+    """A frozen network that looks once at each object, cut out of its background; what looks alike
+    to it is one class (ours). A timm model's name, auto: the best that can be had, none: the heads
+    teach themselves, as in the paper."""
     frozen: Literal["all_but_heads", "roi_heads_free", "nothing"] = "all_but_heads"
     single_phase: bool = False
     """Ablation: discovery from an untrained detector, with all detector losses."""
@@ -218,6 +246,26 @@ class DiscoverSettings(_Settings):
     log_every: Positive = 50
     checkpoint_every: Positive = 1000
     tensorboard: bool = False
+
+
+class TeacherSettings(_Settings):
+    """What the teacher of discovery looks at, and how objects are grouped in its eyes (ours)."""
+
+    weights: FirstWeights = "auto"
+    """A file, or auto: what is installed, cached or can be downloaded."""
+    objects_per_image: Positive = 6
+    """The most regions that may be objects, after NMS, the likeliest first."""
+    masks: Literal["both", "own", "segmenter"] = "both"
+    """What objects are cut out by: the detector's mask head, `segmentation.segmenter`, or of both
+    the mask that agrees with the region better."""
+    crop_px: Positive = 96
+    """Side of what it is shown; DINOv2 takes multiples of 14, such as 224."""
+    padding: Fraction = 0.1
+    """Margin around the object, as a share of its longer side."""
+    min_agreement: Fraction = 0.6
+    """IoU of a region with the box of its mask from which on it is an object; below, background."""
+    known_prototypes: Positive = 1
+    """Centroids of a known class."""
 
 
 class SegmentationSettings(_Settings):
@@ -265,6 +313,7 @@ class Settings(_Settings):
     train: TrainSettings = TrainSettings()
     discover: DiscoverSettings = DiscoverSettings()
     predict: PredictSettings = PredictSettings()
+    teacher: TeacherSettings = TeacherSettings()
     segmentation: SegmentationSettings = SegmentationSettings()
     baselines: BaselineSettings = BaselineSettings()
 
@@ -327,6 +376,24 @@ def resolve_settings(
         _warn_of_retired(changes, source=word)
         _merge(values, changes, source=f"override {word!r}")
     return _validate(values)
+
+
+def as_overrides(changes: Changes) -> list[str]:
+    """Changes in words, `a.b=value`: `{"train.steps": 5}` and `{"train": {"steps": 5}}` alike."""
+    if not isinstance(changes, Mapping):
+        return list(changes)
+    return [f"{key}={_as_yaml(key, value)}" for key, value in _leaves(changes)]
+
+
+def _as_yaml(key: str, value: Any) -> str:
+    plain = str(value) if isinstance(value, Path) else value
+    try:
+        text = yaml.safe_dump(plain, default_flow_style=True, width=float("inf"))
+    except yaml.YAMLError as error:
+        raise UserError(
+            f"Setting {key!r}: {value!r} is a {type(value).__name__}; give a plain Python value."
+        ) from error
+    return text.removesuffix("...\n").strip()
 
 
 def change(settings: Settings, **changes: Any) -> Settings:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from rncdl.classes import ClassSplit
 from rncdl.config import Settings
-from rncdl.data.annotation_file import read_annotation_file
 from rncdl.data.annotations import load_annotations, load_images_or_annotations, without_labels
+from rncdl.data.readers.recognition import read_dataset
 from rncdl.data.records import AnnotationSet, ImageRecord
 from rncdl.data.viewed_images import Pool
 from rncdl.errors import UserError
@@ -15,16 +15,18 @@ from rncdl.training.progress import say
 
 
 def load_dataset(path: Path, images: Path | None, *, shown: bool) -> AnnotationSet:
-    """A dataset, with what had to be mended said on the screen."""
+    """A dataset, with what had to be mended and other notes said on the screen."""
     loaded = load_annotations(path, images)
     if shown:
-        for line in loaded.problems.lines():
+        for line in (*loaded.notes, *loaded.problems.lines()):
             say(f"{path.name}: {line}")
     return loaded.annotations
 
 
-def known_classes(path: Path, annotations: AnnotationSet, choice: str | None) -> ClassSplit:
-    """The classes that `choice` names (with commas, or a file), which the dataset must have.
+def known_classes(
+    path: Path, annotations: AnnotationSet, choice: str | Sequence[str] | None
+) -> ClassSplit:
+    """The classes that `choice` names (see `ClassSplit.from_names`), which the dataset must have.
 
     None: all that have annotations. `path`: where the dataset is from.
     """
@@ -45,7 +47,7 @@ def require_annotations(path: Path, annotations: AnnotationSet) -> None:
 
 def _why_none(path: Path) -> str:
     """What became of the annotations of a file of which none can be used."""
-    file = read_annotation_file(path)
+    file = read_dataset(path)
     counts = {"images": file.images, "categories": file.categories, "annotations": file.annotations}
     empty = [f"`{name}`" for name, entries in counts.items() if not entries]
     if empty:

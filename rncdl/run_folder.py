@@ -13,6 +13,7 @@ from torch import Tensor
 from rncdl.classes import ClassSplit
 from rncdl.config import Settings, dump_settings, load_settings
 from rncdl.data.datasets import BadImage
+from rncdl.data.unlabelled_objects import ObjectsFolder
 from rncdl.errors import UserError
 from rncdl.files import write_atomically
 from rncdl.naming.decisions import Decisions
@@ -69,13 +70,14 @@ class RunFolder:
     plan.json              what `rncdl run` was asked for, what it chose and why, what it expected
     backbone_start.json    which weights the backbone started from, and what they have seen
     detector.safetensors   the trained detector
-    train/                 checkpoints, journal.jsonl, tensorboard
+    train/                 checkpoints, journal.jsonl, tensorboard, objects that nobody labelled
     bank/                  region features of the pool
     discoveries/NAME/      one discovery: settings, inputs, checkpoints, journal, heads, and what
                            people decided about its clusters
     skipped_images.jsonl   images passed over because they cannot be read
     evaluations/NAME/VAL/  detections, assignments, report.json and report.md of one evaluation of
-                           discovery NAME, or of the detector as `trained`, on VAL.json
+                           discovery NAME, or of the detector as `trained`, on VAL.json;
+                           NAME/decided/VAL/ with clusters as people have named them
     compare/NAME/          a table of systems, ablate/NAME/ tables of ablations: see TableFolder
     curves.svg             the learning curves of the training and of the newest discovery
     report.html            the page to look at
@@ -130,9 +132,19 @@ class RunFolder:
         return self.train_dir / "journal.jsonl"
 
     @property
+    def train_objects(self) -> ObjectsFolder:
+        """Objects that nobody labelled, which the detector found while it was trained."""
+        return ObjectsFolder(self.train_dir / "objects")
+
+    @property
     def bank_dir(self) -> Path:
         """Region features of the pool, shared by all discoveries of the run."""
         return self.path / "bank"
+
+    @property
+    def object_bank_dir(self) -> Path:
+        """What the teacher has seen of the pool's objects, shared by all discoveries of the run."""
+        return self.path / "object_bank"
 
     def discovery(self, name: str) -> "DiscoveryFolder":
         """The folder of one discovery."""
@@ -159,17 +171,25 @@ class RunFolder:
         """Images that could not be read (data.on_bad_image=skip)."""
         return self.path / "skipped_images.jsonl"
 
-    def evaluation(self, val_name: str, discovery: str | None) -> "EvaluationFolder":
-        """The folder of one evaluation: of the detector as trained, or of a discovery."""
-        return EvaluationFolder(self._evaluations_dir(discovery) / val_name)
+    def evaluation(
+        self, val_name: str, discovery: str | None, *, decided: bool = False
+    ) -> "EvaluationFolder":
+        """The folder of one evaluation: of the detector as trained, or of a discovery.
 
-    def evaluations_of(self, discovery: str | None) -> "dict[str, EvaluationFolder]":
+        decided: with its clusters named, merged and ignored by people.
+        """
+        return EvaluationFolder(self._evaluations_dir(discovery, decided) / val_name)
+
+    def evaluations_of(
+        self, discovery: str | None, *, decided: bool = False
+    ) -> "dict[str, EvaluationFolder]":
         """Finished evaluations of a discovery, or of the detector as trained, by validation set."""
-        finished = sorted(self._evaluations_dir(discovery).glob("*/report.json"))
+        finished = sorted(self._evaluations_dir(discovery, decided).glob("*/report.json"))
         return {path.parent.name: EvaluationFolder(path.parent) for path in finished}
 
-    def _evaluations_dir(self, discovery: str | None) -> Path:
-        return self.path / "evaluations" / (discovery or AS_TRAINED)
+    def _evaluations_dir(self, discovery: str | None, decided: bool) -> Path:
+        of_discovery = self.path / "evaluations" / (discovery or AS_TRAINED)
+        return of_discovery / "decided" if decided else of_discovery
 
     def table_dir(self, command: Literal["compare", "ablate"], name: str) -> Path:
         """The folder of a comparison or of ablations."""
@@ -288,6 +308,11 @@ class DiscoveryFolder:
     def decisions_file(self, head: int) -> Path:
         """What people decided about a head's clusters."""
         return self.path / f"decisions_head{head}.sqlite"
+
+    def decided_heads(self) -> dict[int, Path]:
+        """The files of people's decisions, by head."""
+        paths = sorted(self.path.glob("decisions_head*.sqlite"))
+        return {int(path.stem.removeprefix("decisions_head")): path for path in paths}
 
     def membership_dir(self, head: int) -> Path:
         """Which cluster of a head each region of the bank belongs to; made again where missing."""

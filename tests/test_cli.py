@@ -1,6 +1,7 @@
 """The command line itself, with what it calls replaced."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from rncdl import cli
+from rncdl.exports.formats import WRITERS
+from rncdl.exports.records import ExportRequest, Only
 
 SHARED = ["train", "-R", "run", "--resume"]
 
@@ -137,3 +140,46 @@ def test_each_name_means_one_thing(monkeypatch):
     assert shown["--name"] == {"compare", "ablate"}
     assert shown["--table"] == {"ablate"}
     assert shown["--discovery"] >= {"discover", "evaluate", "predict", "compare", "report"}
+
+
+def export_options() -> dict[str, set[str]]:
+    """The options of each `rncdl export FORMAT`."""
+    formats = get_command(cli.app).commands["export"].commands  # type: ignore[attr-defined]
+    return {
+        name: {word for option in command.params for word in option.opts}
+        for name, command in formats.items()
+    }
+
+
+def test_every_format_is_a_command_of_export():
+    assert list(export_options()) == [*WRITERS, "onnx"]
+
+
+def test_a_format_has_no_options_that_mean_nothing_to_it():
+    options = export_options()
+    assert {name for name in options if "--val-share" in options[name]} == {"yolo", "voc"}
+    with_shapes = {name for name, writer in WRITERS.items() if len(writer.shapes) > 1}
+    assert {name for name in options if "--shape" in options[name]} == with_shapes
+    assert not {"--only", "--images", "--predictions", "--val-share"} & options["onnx"]
+
+
+def test_the_help_of_export_has_a_line_for_each_format(monkeypatch):
+    shown = run(monkeypatch, "export", "--help").output
+    assert all(name in shown for name in export_options())
+    assert "Did you mean 'coco'?" in run(monkeypatch, "export", "cocos").output
+
+
+def test_a_format_is_given_to_the_stage(monkeypatch):
+    """With the defaults of the options that its command does not have."""
+    requests = []
+
+    def note(request: ExportRequest, made: Any, *, overwrite: bool) -> int:
+        requests.append(request)
+        return 0
+
+    monkeypatch.setattr("rncdl.stages.export.export", note)
+    for name in WRITERS:
+        words = ("export", name, "--predictions", "found", "--out", "out", "--only", "novel")
+        assert run(monkeypatch, *words).exit_code == 0
+        expected = ExportRequest(format=name, out=Path("out"), min_score=0.1, only=Only.NOVEL)
+        assert requests.pop() == expected

@@ -14,6 +14,7 @@ from rncdl.cli import app
 from rncdl.config import Settings
 
 REPOSITORY = Path(__file__).parent.parent
+FILE_ENDINGS = ("md", "onnx", "safetensors", "yaml")
 CHANGELOG = REPOSITORY / "CHANGELOG.md"
 PAGES = [
     REPOSITORY / "README.md",
@@ -119,7 +120,7 @@ def test_settings_named_on_a_page_exist(page: Path):
         if isinstance(value, BaseModel)
     }
     named = re.findall(rf"(?<![\w/])({'|'.join(groups)})\.(\w+)", page.read_text())
-    named = [(group, name) for group, name in named if name not in ("md", "yaml")]
+    named = [(group, name) for group, name in named if name not in FILE_ENDINGS]
     assert [f"{group}.{name}" for group, name in named if name not in groups[group]] == []
 
 

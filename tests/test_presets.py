@@ -210,8 +210,7 @@ def take_discovery_step(detector: Detector, pool: Pool, settings: Settings, fold
         train_heads(
             heads,
             OneBatch(batch),
-            settings=settings.discover,
-            seed=settings.seed,
+            settings=settings,
             folder=folder,
             processes=processes,
         )

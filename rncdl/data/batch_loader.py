@@ -5,7 +5,7 @@ import multiprocessing
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -57,7 +57,7 @@ class BatchLoader(Generic[Item]):
             pin_memory=torch.cuda.is_available(),
         )
 
-    def __iter__(self) -> Iterator[Batch[Item]]:
+    def __iter__(self) -> Generator[Batch[Item], None, None]:
         batches = self._start()
         try:
             for batch in batches:

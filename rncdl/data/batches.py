@@ -8,6 +8,7 @@ from rncdl.classes import KnownLabels
 from rncdl.data.datasets import ItemKey
 from rncdl.data.records import ImageRecord
 from rncdl.errors import UserError
+from rncdl.training.processes import Processes
 
 
 class TrainingBatches:
@@ -23,20 +24,21 @@ class TrainingBatches:
         *,
         batch_size: int,
         seed: int,
-        rank: int = 0,
-        world_size: int = 1,
+        processes: Processes | None = None,
         start_step: int = 0,
         group_by_aspect: bool = True,
         repeats: np.ndarray | None = None,
     ) -> None:
-        """batch_size: images of one step over all processes, a multiple of `world_size`.
+        """batch_size: images of one step over all processes, a multiple of their number.
+        processes: this one among them, which gets its share of each batch; None: it is alone.
 
         group_by_aspect: no batch mixes wide images with tall ones.
         repeats: (I,) how often an epoch shows each image, on average; 0 leaves it out.
         """
-        if batch_size % world_size:
+        self._rank, self._world_size = (processes.rank, processes.count) if processes else (0, 1)
+        if batch_size % self._world_size:
             raise UserError(
-                f"A batch of {batch_size} images cannot be shared equally by {world_size} "
+                f"A batch of {batch_size} images cannot be shared equally by {self._world_size} "
                 "processes. Choose a multiple."
             )
         self._repeats = np.ones(len(images)) if repeats is None else repeats
@@ -46,8 +48,6 @@ class TrainingBatches:
         self._group = np.array(is_wide, dtype=np.int64)
         self._batch_size = batch_size
         self._seed = seed
-        self._rank = rank
-        self._world_size = world_size
         self._start_step = start_step
 
     def __iter__(self) -> Iterator[list[ItemKey]]:
@@ -104,10 +104,10 @@ class EvaluationBatches:
         num_images: int,
         *,
         batch_size: int,
-        rank: int = 0,
-        world_size: int = 1,
+        processes: Processes | None = None,
         start_batch: int = 0,
     ) -> None:
+        rank, world_size = (processes.rank, processes.count) if processes else (0, 1)
         self._index = range(rank, num_images, world_size)[start_batch * batch_size :]
         self._batch_size = batch_size
 

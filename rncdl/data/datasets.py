@@ -5,7 +5,7 @@ seed, so that it is the same whichever process loads it and whenever.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -15,13 +15,14 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from rncdl.classes import KnownLabels
-from rncdl.config import Augmentation
 from rncdl.data.colours import STRENGTHS
 from rncdl.data.images import read_image
 from rncdl.data.masks import decode_masks
 from rncdl.data.records import ImageRecord
 from rncdl.data.samples import Sample, unlabelled_sample
 from rncdl.data.transforms import augment_sample, resize_sample
+from rncdl.data.unlabelled_objects import UnlabelledObjects
+from rncdl.data.variation import Variation
 from rncdl.errors import UserError
 
 ItemKey = tuple[int, int]
@@ -63,26 +64,22 @@ class ImageReader:
 
 class LabelledImages(Dataset[Sample | BadImage]):
     """Training samples: known classes only, randomly resized, flipped and recoloured, crowds left
-    out.
+    out. Objects that nobody labelled, where given, join the annotations.
     """
 
     def __init__(
         self,
         labels: KnownLabels,
+        variation: Variation,
         *,
-        short_sides_px: Sequence[int],
-        long_side_px: int,
-        flip: float,
-        strength: Augmentation,
         with_masks: bool,
         on_bad_image: Literal["error", "skip"] = "error",
         cache_mb: int = 0,
+        objects: UnlabelledObjects | None = None,
     ) -> None:
         self._labels = labels
-        self._short_sides_px = tuple(short_sides_px)
-        self._long_side_px = long_side_px
-        self._flip = flip
-        self._colours = STRENGTHS[strength]
+        self._objects = objects
+        self._variation = variation
         self._with_masks = with_masks
         self._skips_bad_images = on_bad_image == "skip"
         self._reader = ImageReader(cache_mb)
@@ -94,7 +91,7 @@ class LabelledImages(Dataset[Sample | BadImage]):
         image_index, item_seed = key
         image = self._labels.annotations.images[image_index]
         try:
-            sample = self._load(image, image_index)
+            sample = self._with_objects(self._load(image, image_index))
         except UserError as error:
             if self._skips_bad_images:
                 return BadImage(str(image.path), str(error))
@@ -102,10 +99,10 @@ class LabelledImages(Dataset[Sample | BadImage]):
         return augment_sample(
             sample,
             np.random.default_rng(item_seed),
-            short_sides_px=self._short_sides_px,
-            long_side_px=self._long_side_px,
-            flip=self._flip,
-            colours=self._colours,
+            short_sides_px=self._variation.short_sides_px,
+            long_side_px=self._variation.long_side_px,
+            flip=self._variation.flip,
+            colours=STRENGTHS[self._variation.strength],
         )
 
     def _load(self, image: ImageRecord, image_index: int) -> Sample:
@@ -120,6 +117,25 @@ class LabelledImages(Dataset[Sample | BadImage]):
             image_index=image_index,
             path=str(image.path),
             original_size=(image.height, image.width),
+        )
+
+    def _with_objects(self, sample: Sample) -> Sample:
+        """The sample, at its own size, with the objects that nobody labelled."""
+        objects = self._objects
+        if objects is None:
+            return sample
+        rows = objects.rows_of_image(sample.image_index)
+        boxes = torch.from_numpy(objects.boxes_xyxy[rows])
+        masks = sample.masks
+        if masks is not None:
+            raw = [objects.segmentations[row] for row in range(rows.start, rows.stop)]
+            found = decode_masks([one for one in raw if one is not None], *sample.original_size)
+            masks = torch.cat([masks, torch.from_numpy(found)])
+        return replace(
+            sample,
+            boxes_xyxy=torch.cat([sample.boxes_xyxy, boxes]),
+            labels=torch.cat([sample.labels, torch.full((len(boxes),), objects.label)]),
+            masks=masks,
         )
 
     def _load_masks(self, image: ImageRecord, rows: np.ndarray) -> Tensor:

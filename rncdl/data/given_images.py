@@ -49,7 +49,7 @@ def _channels_first(array: np.ndarray) -> Tensor:
     if with_channels.ndim != 3 or with_channels.shape[2] not in (1, 3) or not array.size:
         raise UserError(
             f"an array of shape {array.shape} is no image: give (height, width), or "
-            "(height, width, 3) in RGB."
+            "(height, width, 3) in RGB; of a batch, give list(batch)."
         )
     if array.dtype != np.uint8 and not np.issubdtype(array.dtype, np.floating):
         raise _wrong_type(str(array.dtype))

@@ -18,7 +18,7 @@ class Sample:
     boxes_xyxy: Tensor
     """(n, 4) float32, pixels of `image`"""
     labels: Tensor
-    """(n,) int64 in 0..K-1"""
+    """(n,) int64 in 0..K-1; `WITHOUT_CLASS`, or K, the background, where nobody labelled it"""
     masks: Tensor | None
     """(n, H, W) bool, None where the labels are boxes only"""
     image_index: int

@@ -53,7 +53,7 @@ def resize_sample(sample: Sample, *, short_side_px: int, long_side_px: int) -> S
         sample,
         image=geometry.resize_image(sample.image, list(size), antialias=True),
         boxes_xyxy=sample.boxes_xyxy * stretch,
-        masks=None if sample.masks is None else _resize_masks(sample.masks, size),
+        masks=None if sample.masks is None else resize_masks(sample.masks, size),
     )
 
 
@@ -71,7 +71,7 @@ def mirror_sample(sample: Sample) -> Sample:
     )
 
 
-def _resize_masks(masks: Tensor, size: tuple[int, int]) -> Tensor:
+def resize_masks(masks: Tensor, size: tuple[int, int]) -> Tensor:
     """(n, *size) bool. The nearest pixel by its centre: v2's own choice for masks goes by the
     pixel's corner, which shifts them by up to half a pixel against image and boxes.
     """

@@ -35,15 +35,20 @@ def pyramid_anchors(
     One shape, stride and size per level. An anchor is centred on its cell's corner, as in
     Detectron2 and torchvision. Kept for the shapes asked for last.
     """
-    levels = []
-    for (height, width), stride, size in zip(shapes_hw, strides_px, sizes_px, strict=True):
-        y = torch.arange(height, device=device) * stride
-        x = torch.arange(width, device=device) * stride
-        centre_y, centre_x = torch.meshgrid(y, x, indexing="ij")
-        centres = torch.stack((centre_x, centre_y, centre_x, centre_y), -1)
-        around = cell_anchors(size, ratios).to(device)
-        levels.append((centres[:, :, None] + around).reshape(-1, 4))
+    levels = [
+        level_anchors(*shape, stride_px=stride, around=cell_anchors(size, ratios).to(device))
+        for shape, stride, size in zip(shapes_hw, strides_px, sizes_px, strict=True)
+    ]
     return torch.cat(levels)
+
+
+def level_anchors(height: int, width: int, *, stride_px: int, around: Tensor) -> Tensor:
+    """(height·width·A, 4) of one level: the boxes `around` (A, 4) the corner of every cell."""
+    y = torch.arange(height, device=around.device) * stride_px
+    x = torch.arange(width, device=around.device) * stride_px
+    centre_y, centre_x = torch.meshgrid(y, x, indexing="ij")
+    centres = torch.stack((centre_x, centre_y, centre_x, centre_y), -1)
+    return (centres[:, :, None] + around).reshape(-1, 4)
 
 
 def at_least_float32(values: Tensor) -> Tensor:
@@ -53,9 +58,8 @@ def at_least_float32(values: Tensor) -> Tensor:
 
 def clip_boxes(boxes_xyxy: Tensor, sizes_hw: Tensor) -> Tensor:
     """The boxes (..., 4) cut at the borders of their images; `sizes_hw` (..., 2) broadcasts."""
-    limits = sizes_hw.flip(-1).to(boxes_xyxy.dtype).repeat_interleave(2, -1)
-    limits = limits[..., [0, 2, 1, 3]]
-    return torch.minimum(boxes_xyxy.clamp(min=0), limits)
+    sizes_wh = sizes_hw.flip(-1).to(boxes_xyxy.dtype)
+    return torch.minimum(boxes_xyxy.clamp(min=0), torch.cat([sizes_wh, sizes_wh], -1))
 
 
 def has_area(boxes_xyxy: Tensor) -> Tensor:

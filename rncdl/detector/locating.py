@@ -36,6 +36,8 @@ class Located:
     """(R, F) of all images, of the boxes before they were moved for the last time"""
     objectness: list[Tensor]
     """per image (r,) logits of the RPN"""
+    localisation: Tensor | None
+    """(R,) of all images, IoU that the boxes seem to have with objects; None: never learned"""
 
 
 def locate(
@@ -63,7 +65,12 @@ def locate(
         boxes = detector.refine_boxes(features, boxes, batch.sizes_hw)
     if search.mask_share > 0 and detector.mask_head is not None:
         boxes = fit_to_masks(detector, maps, boxes, batch.sizes_hw, share=search.mask_share)
-    return Located(boxes, features, [proposal.objectness for proposal in proposals])
+    return Located(
+        boxes,
+        features,
+        [proposal.objectness for proposal in proposals],
+        detector.predict_iou(features),
+    )
 
 
 class RegionCache:

@@ -10,6 +10,7 @@ from torchvision.models.detection._utils import BalancedPositiveNegativeSampler,
 from torchvision.ops import box_iou, roi_align
 
 from rncdl.data.samples import Sample
+from rncdl.data.unlabelled_objects import WITHOUT_CLASS
 from rncdl.detector.boxes import ANCHOR_CODER, REGION_CODER, at_least_float32
 from rncdl.detector.map_cache import stack_maps
 from rncdl.detector.model import MASK_SIZE, Detector, ImageBatch
@@ -37,7 +38,7 @@ class SupervisedStep(nn.Module):
 
 
 def supervised_losses(detector: Detector, samples: Sequence[Sample]) -> dict[str, Tensor]:
-    """The scalars rpn_objectness, rpn_box, box, class and, with a mask head, mask.
+    """The scalars rpn_objectness, rpn_box, box, class and, where it has such heads, mask and iou.
 
     Images without annotations teach background.
     """
@@ -87,6 +88,9 @@ def supervised_losses(detector: Detector, samples: Sequence[Sample]) -> dict[str
         "box": box_loss,
         "class": class_loss,
     }
+    predicted = detector.predict_iou(features)
+    if predicted is not None:
+        losses["iou"] = iou_loss(predicted, regions=regions, truth_boxes=boxes)
     if detector.mask_head is not None:
         mask_loss = _mask_loss(detector, maps, regions=regions, samples=samples)
         losses["mask"] = settings.mask_loss_weight * mask_loss
@@ -176,6 +180,7 @@ def region_losses(
 ) -> tuple[Tensor, Tensor]:
     """Mean cross-entropy over K + 1 classes, and L1 of the positives per sampled region.
 
+    Regions of objects without a class are left out of the first.
     `class_logits` (R, K + 1) with the background last, `box_deltas` (R, 4), both in the order
     of the regions.
     """
@@ -187,11 +192,32 @@ def region_losses(
     row = matches[positive] + _offsets(regions, truth_boxes)[positive]
     targets = torch.full_like(matches, background)
     targets[positive] = torch.cat(list(truth_labels))[row]
-    class_loss = functional.cross_entropy(class_logits, targets)
+    summed = functional.cross_entropy(
+        class_logits, targets, reduction="sum", ignore_index=WITHOUT_CLASS
+    )
+    class_loss = summed / (targets != WITHOUT_CLASS).sum().clamp(min=1)
     boxes = torch.cat([region.boxes_xyxy for region in regions])[positive]
     encoded = REGION_CODER.encode_single(torch.cat(list(truth_boxes))[row], boxes)
     box_loss = functional.l1_loss(box_deltas[positive], encoded, reduction="sum")
     return class_loss, box_loss / len(class_logits)
+
+
+def iou_loss(
+    predicted: Tensor, *, regions: Sequence[SampledRegions], truth_boxes: Sequence[Tensor]
+) -> Tensor:
+    """Mean L1 between the IoU (R,) predicted for regions on objects and the one they have.
+
+    Background teaches nothing, so that an object nobody labelled is not taken for it (OLN).
+    """
+    targets = [
+        box_iou(region.boxes_xyxy, truth).gather(1, region.matches.clamp(min=0)[:, None])[:, 0]
+        if len(truth)
+        else region.boxes_xyxy.new_zeros(len(region.boxes_xyxy))
+        for region, truth in zip(regions, truth_boxes, strict=True)
+    ]
+    positive = torch.cat([region.matches for region in regions]) >= 0
+    error = (predicted - torch.cat(targets)).abs() * positive
+    return error.sum() / positive.sum().clamp(min=1)
 
 
 @torch.no_grad()

@@ -212,9 +212,7 @@ def _fill(
         long_side_px=data.long_side_px,
         on_bad_image=data.on_bad_image,
     )
-    batches = EvaluationBatches(
-        len(missing), batch_size=1, rank=processes.rank, world_size=processes.count
-    )
+    batches = EvaluationBatches(len(missing), batch_size=1, processes=processes)
     with ProgressLine("maps", len(missing), unit="images", shown=processes.is_main) as progress:
         for batch in BatchLoader(dataset, batches, workers=data.workers):
             for sample in batch.samples:

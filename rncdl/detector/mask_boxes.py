@@ -28,12 +28,25 @@ def fit_to_masks(
     """
     fitted = []
     for i, (image_boxes, size) in enumerate(zip(boxes, sizes_hw, strict=True)):
-        shown = clip_boxes(enlarge(image_boxes, _MARGIN), image_boxes.new_tensor(size))
-        masks = detector.mask_logits([level[i : i + 1] for level in maps], [shown]) > 0
-        extents, is_empty = mask_extents(masks, shown)
-        moved = torch.lerp(image_boxes, extents, share)
-        fitted.append(torch.where(is_empty[:, None], image_boxes, moved))
+        shown = looked_at(image_boxes, image_boxes.new_tensor(size))
+        logits = detector.mask_logits([level[i : i + 1] for level in maps], [shown])
+        fitted.append(move_to_masks(image_boxes, logits > 0, shown, share=share))
     return fitted
+
+
+def looked_at(boxes_xyxy: Tensor, size_hw: Tensor) -> Tensor:
+    """(R, 4) the boxes with a margin, cut at the image's border: where their masks are drawn."""
+    return clip_boxes(enlarge(boxes_xyxy, _MARGIN), size_hw)
+
+
+def move_to_masks(boxes_xyxy: Tensor, masks: Tensor, shown_xyxy: Tensor, *, share: float) -> Tensor:
+    """The boxes (R, 4), moved by `share` of the way to the extent of their masks (R, S, S).
+
+    The masks, of bools, lie over the boxes `shown_xyxy`.
+    """
+    extents, is_empty = mask_extents(masks, shown_xyxy)
+    moved = torch.lerp(boxes_xyxy, extents, share)
+    return torch.where(is_empty[:, None], boxes_xyxy, moved)
 
 
 def enlarge(boxes_xyxy: Tensor, factor: float) -> Tensor:

@@ -73,6 +73,7 @@ class Detector(nn.Module):
         self.box_head = _box_head(channels * BOX_POOL**2, width, norm=settings.box_head_norm)
         self.box_regressor = _small_linear(width, 4, std=0.001)
         self.known_head = _small_linear(width, num_known + 1, std=0.01)
+        self.localiser = _small_linear(width, 1, std=0.01) if settings.localisation else None
         self.mask_head = _mask_head(settings) if masks else None
         self.register_buffer("pixel_mean", torch.tensor(settings.pixel_mean), persistent=False)
         self.register_buffer("pixel_std", torch.tensor(settings.pixel_std), persistent=False)
@@ -146,6 +147,12 @@ class Detector(nn.Module):
             clip_boxes(b, torch.tensor(size, device=b.device))
             for b, size in zip(refined.split(counts), sizes_hw, strict=True)
         ]
+
+    def predict_iou(self, features: Tensor) -> Tensor | None:
+        """(R,) IoU that regions seem to have with their objects; None: it was never learned."""
+        if self.localiser is None:
+            return None
+        return at_least_float32(self.localiser(features)).sigmoid()[:, 0]
 
     def mask_logits(self, maps: Sequence[Tensor], boxes: Sequence[Tensor]) -> Tensor:
         """(R, 28, 28) mask logits of all images' boxes, in their order."""

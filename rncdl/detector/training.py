@@ -1,8 +1,8 @@
 """The supervised phase: one plain loop."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -19,12 +19,15 @@ from rncdl.data.batch_loader import Batch, BatchLoader
 from rncdl.data.batches import TrainingBatches, repeat_factors
 from rncdl.data.datasets import BadImage, LabelledImages
 from rncdl.data.samples import Sample, unlabelled_sample
+from rncdl.data.unlabelled_objects import UnlabelledObjects
+from rncdl.data.variation import Variation
 from rncdl.detector.losses import SupervisedStep
 from rncdl.detector.map_cache import MapCache, SamplesWithMaps, open_map_cache
 from rncdl.detector.model import Detector
+from rncdl.detector.object_search import ObjectSearch, look_for_objects
 from rncdl.errors import UserError
 from rncdl.run_folder import RunFolder
-from rncdl.training.checkpoints import list_checkpoints, load_checkpoint
+from rncdl.training.checkpoints import list_checkpoints, load_checkpoint, save_checkpoint
 from rncdl.training.interruption import StopRequest, stop_request
 from rncdl.training.journal import Journal
 from rncdl.training.meter import BadStep, Meter
@@ -41,12 +44,14 @@ _BLANK_SIDE_PX = 128
 
 @dataclass
 class _State:
-    """All that a resumed run needs besides its settings."""
+    """All that a resumed run needs besides its settings and files."""
 
     detector: Detector
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     step: int = 0
+    objects: str | None = None
+    """fingerprint of the objects that nobody labelled, once they are learned from"""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -54,6 +59,7 @@ class _State:
             "optimizer": self.optimizer.state_dict(),
             "scaler": self.scaler.state_dict(),
             "step": self.step,
+            "objects": self.objects,
         }
 
     def restore(self, folder: Path, processes: Processes) -> None:
@@ -65,6 +71,23 @@ class _State:
             self.optimizer.load_state_dict(saved["optimizer"])
             self.scaler.load_state_dict(saved["scaler"])
             self.step = saved["step"]
+            self.objects = saved.get("objects")  # those of earlier versions have none
+
+
+@dataclass(frozen=True)
+class _Training:
+    """What stays the same from the first step to the last."""
+
+    labels: KnownLabels
+    settings: Settings
+    run: RunFolder
+    processes: Processes
+    precision: torch.dtype
+    journal: Journal | None
+    meter: Meter
+    watch: TrainingWatch
+    cache: MapCache | None
+    validate: Callable[[Detector], dict[str, float]] | None
 
 
 def train_detector(
@@ -81,31 +104,62 @@ def train_detector(
     Every process calls this; the first one writes. Raises `Interrupted`, with a checkpoint
     saved, when asked to stop.
     """
-    train, schedule = settings.train, _schedule(settings.train)
+    train = settings.train
+    search = ObjectSearch.from_settings(settings) if train.objects_at else None
     precision = choose_precision(train.precision, processes.device)
     state = _first_state(detector, train, processes, precision)
     state.restore(run.train_checkpoints, processes)
     model = processes.wrap(SupervisedStep(detector))
-    with_masks = detector.mask_head is not None
-    cache = open_map_cache(detector, labels, settings=settings, processes=processes)
-    batches = iter(
-        open_training_loader(
-            labels,
-            with_masks=with_masks,
-            settings=settings,
-            processes=processes,
-            first_step=state.step,
-            cache=cache,
-        )
+    training = _Training(
+        labels,
+        settings,
+        run,
+        processes,
+        precision,
+        journal=_open_journal(run, settings, processes, state.step),
+        meter=Meter(processes),
+        watch=TrainingWatch(num_steps=train.steps, warmup_steps=train.warmup_steps),
+        cache=open_map_cache(detector, labels, settings=settings, processes=processes),
+        validate=validate,
     )
-    journal = _open_journal(run, settings, processes, state.step)
-    meter = Meter(processes)
-    watch = TrainingWatch(num_steps=train.steps, warmup_steps=train.warmup_steps)
+    objects = None
+    if search is not None:
+        if state.objects is None:
+            _train_until(round(train.objects_at * train.steps), state, model, training, None)
+        objects = _find_objects(state, search, training)
+    _train_until(train.steps, state, model, training, objects)
+    if training.journal:
+        training.journal.close()
+    with_masks = detector.mask_head is not None
+    processes.from_main(lambda: run.save_detector(detector.state_dict(), has_masks=with_masks))
+
+
+def _train_until(
+    last_step: int,
+    state: _State,
+    model: nn.Module,
+    training: _Training,
+    objects: UnlabelledObjects | None,
+) -> None:
+    """Train up to `last_step`; from the objects too, where there are any."""
+    if state.step >= last_step:
+        return
+    settings, run, processes = training.settings, training.run, training.processes
+    train, schedule, meter = settings.train, _schedule(settings.train), training.meter
+    loader = open_training_loader(
+        training.labels,
+        with_masks=state.detector.mask_head is not None,
+        settings=settings,
+        processes=processes,
+        first_step=state.step,
+        cache=training.cache,
+        objects=objects,
+    )
     line = ProgressLine(
         "train", train.steps, unit="steps", start=state.step, shown=processes.is_main
     )
-    with stop_request() as stop, line as progress:
-        while state.step < train.steps:
+    with closing(iter(loader)) as batches, stop_request() as stop, line as progress:
+        while state.step < last_step:
             samples, num_readable = _next_samples(batches, settings, run, processes)
             set_rate(state.optimizer, schedule.rate(state.step))
             seed_step(settings.seed, step=state.step, rank=processes.rank)
@@ -114,25 +168,56 @@ def train_detector(
                 cut_batch(samples, train, processes),
                 num_images=num_readable / processes.count,
                 scaler=state.scaler,
-                precision=precision,
+                precision=training.precision,
             )
             _step(state, clip=train.clip_gradient)
             meter.add(losses, [sample.path for sample in samples])
             figures = None
             if state.step % train.log_every == 0:
                 figures = _figures(meter, state, batch_size=train.batch_size)
-                _write(journal, "train", state.step, figures)
-                _warn(watch.see_class_loss(state.step, figures["class"]), processes)
+                _write(training.journal, "train", state.step, figures)
+                _warn(training.watch.see_class_loss(state.step, figures["class"]), processes)
             progress.advance(figures=figures)
             _save_or_stop(state, train, run, stop, processes, meter)
-            if validate and train.evaluate_every and state.step % train.evaluate_every == 0:
-                scores = validate(detector)
-                detector.train()
-                _write(journal, "val", state.step, scores)
-                _warn(watch.see_known_ap(state.step, scores["known_bbox_ap50"]), processes)
-    if journal:
-        journal.close()
-    processes.from_main(lambda: run.save_detector(detector.state_dict(), has_masks=with_masks))
+            if training.validate and train.evaluate_every and not state.step % train.evaluate_every:
+                scores = training.validate(state.detector)
+                state.detector.train()
+                _write(training.journal, "val", state.step, scores)
+                ap50 = scores["known_bbox_ap50"]
+                _warn(training.watch.see_known_ap(state.step, ap50), processes)
+
+
+def _find_objects(state: _State, search: ObjectSearch, training: _Training) -> UnlabelledObjects:
+    """The objects that nobody labelled: looked for now, or those the training began to learn from.
+
+    A checkpoint comes before the look, so that one that was interrupted goes on with the same
+    detector.
+    """
+    run, processes, settings = training.run, training.processes, training.settings
+    folder = run.train_objects
+    if state.objects is None:
+        processes.from_main(
+            lambda: str(save_checkpoint(run.train_checkpoints, state.step, state.to_dict()))
+        )
+        objects = look_for_objects(
+            state.detector,
+            training.labels,
+            search,
+            folder,
+            settings=settings,
+            processes=processes,
+        )
+        state.objects = processes.from_main(folder.fingerprint)
+    else:
+        if processes.from_main(folder.fingerprint) != state.objects:
+            raise UserError(
+                f"{folder.path}: not the objects that this training began to learn from. Put them "
+                "back, or begin another run."
+            )
+        objects = folder.read()
+    if settings.train.objects_class == "none":
+        return objects
+    return replace(objects, label=training.labels.split.num_known)
 
 
 def _first_state(
@@ -213,18 +298,20 @@ def open_training_loader(
     processes: Processes,
     first_step: int,
     cache: MapCache | None = None,
+    objects: UnlabelledObjects | None = None,
 ) -> BatchLoader[Sample]:
-    """This process's part of each step's batch, from `first_step` on, with maps from the cache."""
+    """This process's part of each step's batch, from `first_step` on, with maps from the cache.
+
+    `objects`: those that nobody labelled, to be learned from too.
+    """
     data = settings.data
     dataset: Dataset[Sample | BadImage] = LabelledImages(
         labels,
-        short_sides_px=data.short_sides_px,
-        long_side_px=data.long_side_px,
-        flip=data.flip,
-        strength=settings.train.augmentation,
+        Variation(data.short_sides_px, data.long_side_px, data.flip, settings.train.augmentation),
         with_masks=with_masks,
         on_bad_image=data.on_bad_image,
         cache_mb=data.cache_mb,
+        objects=objects,
     )
     if cache is not None:
         dataset = SamplesWithMaps(dataset, cache)
@@ -233,8 +320,7 @@ def open_training_loader(
         labels.annotations.images,
         batch_size=settings.train.batch_size,
         seed=settings.seed,
-        rank=processes.rank,
-        world_size=processes.count,
+        processes=processes,
         start_step=first_step,
         repeats=repeat_factors(labels, data.repeat_threshold),
     )
@@ -296,7 +382,7 @@ def accumulate_gradients(
     num_images: how many a process has on average. Every part takes its pass, as other processes
     may wait in it for this one: an empty part with an image that counts for nothing.
     """
-    stand_in = next(chain.from_iterable(parts), None) or _blank_sample()
+    stand_in = next(chain.from_iterable(parts), None) or blank_sample()
     device = next(model.parameters()).device
     totals: dict[str, Tensor] = {}
     for index, part in enumerate(parts):
@@ -317,7 +403,7 @@ def accumulate_gradients(
     return totals
 
 
-def _blank_sample() -> Sample:
+def blank_sample() -> Sample:
     """A grey image without annotations."""
     grey = torch.full((3, _BLANK_SIDE_PX, _BLANK_SIDE_PX), 128, dtype=torch.uint8)
     return unlabelled_sample(grey, image_index=-1, path="")

@@ -14,6 +14,7 @@ from rncdl.discovery.bank import Bank
 from rncdl.discovery.extraction import ExtractedRegions
 from rncdl.discovery.partners import draw_partners
 from rncdl.errors import UserError
+from rncdl.training.processes import Processes
 
 
 @dataclass
@@ -26,6 +27,9 @@ class DiscoveryBatch:
     """(L, F) regions that lie on annotations"""
     labels: Tensor
     """(L,) their known classes"""
+    targets: Tensor | None = None
+    """(B, H) the teacher's labels of the regions for each head, `UNTAUGHT` where it has none; None:
+    no teacher"""
 
     def to(self, device: torch.device) -> "DiscoveryBatch":
         """The same batch on a device."""
@@ -41,6 +45,7 @@ class DiscoveryBatch:
             views=(change(first), change(second)),
             labelled=change(self.labelled),
             labels=change(self.labels),
+            targets=None if self.targets is None else change(self.targets),
         )
 
 
@@ -71,6 +76,16 @@ def batch_of_extracted(
     )
 
 
+@dataclass(frozen=True)
+class BatchSize:
+    """How much a step sees, over all processes."""
+
+    images: int
+    labelled_images: int
+    regions_per_image: int | None = None
+    """of those that the bank holds, the best first; None: all"""
+
+
 class BankFeed:
     """Batches from a finished bank, endlessly; the same for the same seed and step."""
 
@@ -81,37 +96,36 @@ class BankFeed:
         bank: Bank,
         images: Sequence[ImageRecord],
         *,
-        batch_images: int,
-        labelled_images: int,
+        size: BatchSize,
         seed: int,
-        regions_per_image: int | None = None,
         partner_iou: float | None = None,
-        rank: int = 0,
-        world_size: int = 1,
+        region_labels: np.ndarray | None = None,
+        processes: Processes | None = None,
     ) -> None:
-        """batch_images, labelled_images: of one step, over all processes.
+        """partner_iou: regions that overlap this much stand for each other in the second view.
 
-        regions_per_image: how many of the bank's regions are read, the best first; None: all.
-        partner_iou: regions that overlap at least this much stand for each other in the second
-        view.
+        region_labels (P, R, H): the teacher's, of all images' regions, for each head.
         """
         self._bank = bank
-        self._counts = np.minimum(bank.counts(), regions_per_image or bank.shape.regions_per_image)
+        self._counts = np.minimum(
+            bank.counts(), size.regions_per_image or bank.shape.regions_per_image
+        )
         self._matched_counts = bank.matched_counts()
         if not (self._counts > 0).any():
             raise UserError(f"{bank.folder}: no image of the pool has a region.")
         self._images = images
-        self._batch_images, self._labelled_images = batch_images, labelled_images
+        self._size = size
         self._partner_iou = partner_iou
-        self._seed, self._rank, self._world_size = seed, rank, world_size
+        self._region_labels = region_labels
+        self._seed, self._processes = seed, processes
 
     def batches(self, start: int = 0) -> Generator[DiscoveryBatch, None, None]:
         """The batches from number `start` on."""
-        pool = self._keys(self._images, self._counts, size=self._batch_images, start=start, salt=0)
+        pool = self._keys(self._images, self._counts, size=self._size.images, start=start, salt=0)
         labelled = self._keys(
             self._images[: self._bank.shape.num_labelled],
             self._matched_counts,
-            size=self._labelled_images,
+            size=self._size.labelled_images,
             start=start,
             salt=1,
         )
@@ -134,8 +148,7 @@ class BankFeed:
                 images,
                 batch_size=size,
                 seed=2 * self._seed + salt,
-                rank=self._rank,
-                world_size=self._world_size,
+                processes=self._processes,
                 start_step=start,
                 group_by_aspect=False,
                 repeats=(counts > 0).astype(np.float64),
@@ -169,4 +182,11 @@ class BankFeed:
             views=(torch.cat(first).float(), torch.cat(second).float()),
             labelled=torch.cat(features).float(),
             labels=torch.cat(labels),
+            targets=self._targets([index for index, _ in pool_keys]),
         )
+
+    def _targets(self, images: Sequence[int]) -> Tensor | None:
+        if self._region_labels is None:
+            return None
+        rows = [self._region_labels[index, : self._counts[index]] for index in images]
+        return torch.from_numpy(np.concatenate([self._region_labels[0, :0], *rows]))

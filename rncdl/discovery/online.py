@@ -1,6 +1,7 @@
 """Discovery as in the paper: each step runs the detector on fresh views."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,7 +13,7 @@ from rncdl.data.batches import TrainingBatches, repeat_factors
 from rncdl.data.viewed_images import Pool, ViewedImage
 from rncdl.detector.losses import supervised_losses
 from rncdl.detector.model import Detector
-from rncdl.detector.training import open_training_loader
+from rncdl.detector.training import blank_sample, open_training_loader
 from rncdl.discovery.extraction import (
     ExtractedRegions,
     choose_regions,
@@ -75,8 +76,7 @@ class OnlineFeed:
             images,
             batch_size=size,
             seed=2 * self._settings.seed + salt,
-            rank=self._processes.rank,
-            world_size=self._processes.count,
+            processes=self._processes,
             start_step=start,
             repeats=None if salt == 0 else repeat_factors(labels, 0.0),
         )
@@ -119,18 +119,19 @@ def train_heads_online(
     feed = OnlineFeed(
         detector, pool, settings=settings, processes=processes, with_gradients=bool(free)
     )
-    extra_loss = None
+    own_losses = None
     if discover.single_phase:
-        extra_loss = _detector_loss(detector, pool, settings=settings, processes=processes)
+        own_losses = partial(
+            _detector_losses, detector, pool, settings=settings, processes=processes
+        )
     train_heads(
         heads,
         feed,
-        settings=discover,
-        seed=settings.seed,
+        settings=settings,
         folder=folder,
         processes=processes,
         also_trained=free,
-        extra_loss=extra_loss,
+        extra_losses=own_losses,
     )
     detector.eval()
     return bool(free)
@@ -148,21 +149,21 @@ def _free_parts(detector: Detector, discover: DiscoverSettings) -> list[nn.Modul
     return []
 
 
-def _detector_loss(
-    detector: Detector, pool: Pool, *, settings: Settings, processes: Processes
-) -> Callable[[int], Tensor]:
-    """A function of the step: the sum of the detector's supervised losses on a labelled batch."""
+def _detector_losses(
+    detector: Detector, pool: Pool, start: int, *, settings: Settings, processes: Processes
+) -> Iterator[Tensor]:
+    """The sum of the detector's supervised losses on a labelled batch, for each step from `start`.
+
+    A process that can read none of its images takes its pass all the same, with a loss of zero.
+    """
     loader = open_training_loader(
         pool.labels,
         with_masks=detector.mask_head is not None,
         settings=settings,
         processes=processes,
-        first_step=0,
+        first_step=start,
     )
-    batches = iter(loader)
-
-    def loss(step: int) -> Tensor:
-        terms = supervised_losses(detector, next(batches).samples)
-        return torch.stack(list(terms.values())).sum()
-
-    return loss
+    for batch in loader:
+        terms = supervised_losses(detector, batch.samples or [blank_sample()])
+        total = torch.stack(list(terms.values())).sum()
+        yield total if batch.samples else 0 * total

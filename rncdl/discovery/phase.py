@@ -1,13 +1,17 @@
 """The whole of discovery for one choice of settings: from a detector to trained heads."""
 
+from functools import partial
+
+import numpy as np
 import torch
 
 from rncdl.config import DiscoverSettings, Settings
 from rncdl.data.viewed_images import Pool
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
-from rncdl.discovery.feeding import BankFeed
+from rncdl.discovery.feeding import BankFeed, BatchSize
 from rncdl.discovery.heads import DiscoveryHeads
+from rncdl.discovery.lessons import label_objects, label_regions, read_objects
 from rncdl.discovery.online import train_heads_online
 from rncdl.discovery.training import train_heads
 from rncdl.models import build_heads, load_detector, new_detector
@@ -16,8 +20,8 @@ from rncdl.training.processes import Processes
 
 
 def needs_online(discover: DiscoverSettings) -> bool:
-    """Whether parts of the detector are trained too, so that no bank can hold its features."""
-    return discover.single_phase or discover.frozen != "all_but_heads"
+    """Whether that is wanted, or the detector learns too, so that no bank can hold its features."""
+    return discover.online or discover.single_phase or discover.frozen != "all_but_heads"
 
 
 def starting_detector(run: RunFolder, settings: Settings, pool: Pool) -> Detector:
@@ -38,34 +42,54 @@ def train_from_bank(
     *,
     settings: Settings,
     processes: Processes,
+    objects: Bank | None = None,
 ) -> DiscoveryHeads:
     """Heads trained on the bank's features, saved; goes on where the folder's training stopped.
 
     The bank may hold more regions of an image than the settings ask for: the best are read.
+    `objects`: what the teacher has seen, where there is one.
     """
+    region_labels = None
+    if objects is not None:
+        region_labels = processes.from_main(
+            partial(_region_labels, bank, objects, pool, settings=settings)
+        )
     feed = BankFeed(
         bank,
         pool.images,
-        batch_images=settings.discover.batch_images,
-        labelled_images=settings.discover.labelled_images,
-        regions_per_image=settings.discover.regions_per_image,
-        partner_iou=settings.discover.partner_iou,
+        size=BatchSize(
+            settings.discover.batch_images,
+            settings.discover.labelled_images,
+            settings.discover.regions_per_image,
+        ),
+        partner_iou=None if objects else settings.discover.partner_iou,
+        region_labels=region_labels,
         seed=settings.seed,
-        rank=processes.rank,
-        world_size=processes.count,
+        processes=processes,
     )
     torch.manual_seed(settings.seed)
     heads = build_heads(detector, settings.discover)
     train_heads(
         heads,
         feed,
-        settings=settings.discover,
-        seed=settings.seed,
+        settings=settings,
         folder=folder.path,
         processes=processes,
     )
     processes.from_main(lambda: folder.save_heads(heads.state_dict()))
     return heads
+
+
+def _region_labels(bank: Bank, objects: Bank, pool: Pool, *, settings: Settings) -> np.ndarray:
+    """The teacher's labels (P, R, H) of the bank's regions, for each of H heads."""
+    seen, made = read_objects(objects), []
+    for num_clusters in settings.discover.heads:
+        labels = label_objects(
+            seen, pool, num_clusters=num_clusters, settings=settings, seed=settings.seed
+        )
+        nothing = pool.labels.split.num_known + num_clusters
+        made.append(label_regions(bank, pool, seen, labels, nothing=nothing))
+    return np.stack(made, axis=2)
 
 
 def train_online(

@@ -20,8 +20,22 @@ class Grouping:
     outputs: Tensor
     """(J,) ascending: 0..K-1 known classes, which may have several centroids or none, K.. clusters
     """
+    found: Tensor
+    """(R,) in 0..K+N-1: what each unlabelled feature belongs to"""
     inertia: float
     """sum of the squared distances of all features, labelled ones too, from their centroids"""
+
+
+@dataclass(frozen=True)
+class Material:
+    """What is grouped: features (R, F) without labels, and labelled ones (L, F) of classes (L,)."""
+
+    features: Tensor
+    surely_new: Tensor
+    """(R,) bool: of no known class"""
+    labelled: Tensor
+    labels: Tensor
+    num_known: int
 
 
 def semi_supervised_kmeans(
@@ -34,14 +48,17 @@ def semi_supervised_kmeans(
     per_known: int,
     rounds: int,
     generator: Generator,
+    surely_new: Tensor | None = None,
 ) -> Grouping:
     """Groups of unlabelled `features` (R, F), guided by `labelled` ones (L, F) of classes (L,).
 
     Each known class starts with the k-means centroids, `per_known` at most, of its labelled
     features; a cluster starts far from these and from other clusters, as in k-means++. In every
     round labelled features stay with their own class, the others go to the nearest centroid of all,
-    and all move the centroids.
+    and all move the centroids. `surely_new` (R,): features that are of no known class.
     """
+    if surely_new is None:
+        surely_new = torch.zeros(len(features), dtype=torch.bool, device=features.device)
     starts, owners = [labelled.new_zeros(0, labelled.shape[1])], []
     for known in range(num_known):
         own = labelled[labels == known]
@@ -55,7 +72,7 @@ def semi_supervised_kmeans(
     return _refine(
         torch.cat([first, seeds]),
         outputs.to(features.device),
-        (features, labelled, labels),
+        Material(features, surely_new, labelled, labels, num_known),
         rounds=rounds,
     )
 
@@ -65,27 +82,27 @@ def best_grouping(groupings: list[Grouping]) -> Grouping:
     return min(groupings, key=lambda one: one.inertia)
 
 
-def _refine(
-    centroids: Tensor, outputs: Tensor, material: tuple[Tensor, Tensor, Tensor], *, rounds: int
-) -> Grouping:
-    features, labelled, _ = material
-    everything = torch.cat([features, labelled])
+def _refine(centroids: Tensor, outputs: Tensor, material: Material, *, rounds: int) -> Grouping:
+    everything = torch.cat([material.features, material.labelled])
     for _ in range(rounds):
         places, _ = _places(centroids, outputs, material)
         counts = places.bincount(minlength=len(centroids))
         sums = torch.zeros_like(centroids).index_add_(0, places, everything)
         # A centroid that nothing is nearest to stays where it is.
         centroids = torch.where(counts[:, None] > 0, sums / counts.clamp_min(1)[:, None], centroids)
-    _, distances = _places(centroids, outputs, material)
-    return Grouping(centroids, outputs, float(distances.sum()))
+    places, distances = _places(centroids, outputs, material)
+    found = outputs[places[: len(material.features)]]
+    return Grouping(centroids, outputs, found, float(distances.sum()))
 
 
-def _places(
-    centroids: Tensor, outputs: Tensor, material: tuple[Tensor, Tensor, Tensor]
-) -> tuple[Tensor, Tensor]:
+def _places(centroids: Tensor, outputs: Tensor, material: Material) -> tuple[Tensor, Tensor]:
     """Centroid and squared distance (R + L,) of each feature, the unlabelled ones first."""
-    features, labelled, labels = material
-    places, distances = nearest_distances(features, centroids)
+    places, distances = nearest_distances(material.features, centroids)
+    rows = material.surely_new
+    first_cluster = int((outputs < material.num_known).sum())
+    found, squared = nearest_distances(material.features[rows], centroids[first_cluster:])
+    places[rows], distances[rows] = first_cluster + found, squared
+    labelled, labels = material.labelled, material.labels
     of_labelled, far = torch.empty_like(labels), labelled.new_empty(len(labels))
     for known in labels.unique().tolist():
         rows, own = labels == known, (outputs == known).nonzero().flatten()

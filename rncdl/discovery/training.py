@@ -9,12 +9,18 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from rncdl.config import DiscoverSettings
+from rncdl.config import DiscoverSettings, Settings
 from rncdl.discovery.divergence import has_collapsed
 from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.heads import DiscoveryHeads, RowNorm
 from rncdl.discovery.state import DiscoveryState, fill_memories, first_state, restore
-from rncdl.discovery.step import SHARE_TOLERANCE, Labelling, StepStatistics, discovery_step
+from rncdl.discovery.step import (
+    SHARE_TOLERANCE,
+    Labelling,
+    StepStatistics,
+    discovery_step,
+    taught_step,
+)
 from rncdl.errors import UserError
 from rncdl.training.interruption import StopRequest, stop_request
 from rncdl.training.journal import Journal
@@ -45,43 +51,44 @@ def train_heads(
     heads: DiscoveryHeads,
     feed: Feed,
     *,
-    settings: DiscoverSettings,
-    seed: int,
+    settings: Settings,
     folder: Path,
     processes: Processes,
     also_trained: Sequence[nn.Module] = (),
-    extra_loss: Callable[[int], Tensor] | None = None,
+    extra_losses: Callable[[int], Iterator[Tensor]] | None = None,
 ) -> None:
     """Train `heads` in place, from the folder's newest checkpoint where it has one.
 
     Memory and pseudo-labels are each process's own; gradients are averaged over the processes.
-    `also_trained`: parts of the detector that an ablation leaves free; `extra_loss`: a term to
-    be added to each step's loss. Raises `Interrupted`, with a checkpoint saved, when asked to
-    stop, and `Diverged` when the loss is not finite.
+    `also_trained`: parts of the detector that an ablation leaves free; `extra_losses`: from
+    a step on, a term to be added to each step's loss. Raises `Interrupted`, with a checkpoint
+    saved, when asked to stop, and `Diverged` when the loss is not finite.
     """
-    state = first_state(heads, also_trained, settings, processes)
+    discover = settings.discover
+    state = first_state(heads, also_trained, discover, processes)
     restore(state, folder / "checkpoints", processes)
-    journal = _open_journal(folder, settings, processes, state.step)
-    precision = choose_precision(settings.precision, processes.device)
-    schedule = _schedule(settings)
+    journal = _open_journal(folder, discover, processes, state.step)
+    precision = choose_precision(discover.precision, processes.device)
+    schedule = _schedule(discover)
     meter, warned = Meter(processes), False
+    extra = extra_losses(state.step) if extra_losses else None
     batches = feed.batches(state.num_fed)
     if feed.can_prefetch:
         batches = prefetch(_pinned(batches, processes.device))
     line = ProgressLine(
-        "discover", settings.steps, unit="steps", start=state.step, shown=processes.is_main
+        "discover", discover.steps, unit="steps", start=state.step, shown=processes.is_main
     )
     with closing(batches), stop_request() as stop:
         fill_memories(state, batches, processes)
         with line as progress:
-            while state.step < settings.steps:
+            while state.step < discover.steps:
                 set_rate(state.optimizer, schedule.rate(state.step))
-                seed_step(seed, step=state.step, rank=processes.rank)
+                seed_step(settings.seed, step=state.step, rank=processes.rank)
                 batch = next(batches).to(processes.device)
                 with autocast(processes.device, precision):
-                    loss, statistics = _loss(heads, batch, state, settings, seed=seed)
-                    if extra_loss is not None:
-                        loss = loss + extra_loss(state.step)
+                    loss, statistics = _loss(heads, batch, state, discover, seed=settings.seed)
+                    if extra is not None:
+                        loss = loss + next(extra)
                 _learn(loss, state, processes)
                 heads.normalise_prototypes()
                 state.remember(batch)
@@ -89,16 +96,16 @@ def train_heads(
 
                 meter.add({"loss": loss, **vars(statistics)})
                 figures = None
-                if state.step % settings.log_every == 0:
+                if state.step % discover.log_every == 0:
                     figures = _figures(meter, state)
                     if journal:
                         journal.write(kind="discover", step=state.step, **figures)
-                    state.max_rounds = _rounds_to_come(figures, state, settings, processes.device)
+                    state.max_rounds = _rounds_to_come(figures, state, discover, processes.device)
                     warned = warned or _warn_of_collapse(
-                        figures, heads, settings, state.step, processes
+                        figures, heads, discover, state.step, processes
                     )
                 progress.advance(figures=_short_names(figures))
-                _save_or_stop(state, settings, folder, stop, processes, meter)
+                _save_or_stop(state, discover, folder, stop, processes, meter)
     if journal:
         journal.close()
     _join_statistics(heads, processes)
@@ -115,15 +122,14 @@ def _loss(
     seed: int,
 ) -> tuple[Tensor, StepStatistics]:
     """The step's loss and figures; the state remembers where the next assignment starts."""
+    if batch.targets is not None:
+        return taught_step(heads, batch, alpha=settings.alpha)
     loss, statistics, state.starts = discovery_step(
         heads,
-        batch.views,
+        batch,
         memories=(state.memories[0].features(), state.memories[1].features()),
-        labelled=batch.labelled,
-        labels=batch.labels,
         labelling=_labelling(settings, max_rounds=state.max_rounds),
         alpha=settings.alpha,
-        swap=settings.swap,
         starts=state.starts,
         seed=seed * 1_000_003 + state.step,
     )
@@ -199,6 +205,7 @@ def _labelling(settings: DiscoverSettings, *, max_rounds: int) -> Labelling:
         prior=settings.prior,
         prior_sigma=settings.prior_sigma,
         order=settings.order,
+        swap=settings.swap,
     )
 
 

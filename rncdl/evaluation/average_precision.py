@@ -12,7 +12,6 @@ import numpy as np
 from rncdl.data.masks import to_rle
 from rncdl.data.records import AnnotationSet
 from rncdl.errors import UserError
-from rncdl.evaluation.judging import Judged, select_judged
 from rncdl.evaluation.matching import (
     IOU_THRESHOLDS,
     Matches,
@@ -21,6 +20,7 @@ from rncdl.evaluation.matching import (
     mask_pairs,
     match_greedily,
 )
+from rncdl.evaluation.selection import Selection, select_evaluated
 from rncdl.prediction.detections import Detections
 
 AREA_RANGES = np.array([[0, 1e10], [0, 32**2], [32**2, 96**2], [96**2, 1e10]], dtype=np.float64)
@@ -96,21 +96,21 @@ def evaluate_detections(
     frequencies: category id -> "r", "c" or "f"; the categories' own where not given.
     """
     category_ids = np.array(sorted(category.id for category in truth.categories), dtype=np.int64)
-    judged = select_judged(
+    selected = select_evaluated(
         truth,
         detections,
         category_ids=category_ids,
         iou_type=iou_type,
         max_detections=max_detections,
     )
-    truth_ignored = _is_outside(truth.areas[judged.truth_rows]) | judged.is_crowd
+    truth_ignored = _is_outside(truth.areas[selected.truth_rows]) | selected.is_crowd
     matches = match_greedily(
-        _find_pairs(truth, detections, judged, iou_type=iou_type),
-        groups=judged.groups,
+        _find_pairs(truth, detections, selected, iou_type=iou_type),
+        groups=selected.groups,
         truth_ignored=truth_ignored,
-        is_crowd=judged.is_crowd,
+        is_crowd=selected.is_crowd,
     )
-    per_class = _score_classes(judged, matches, truth_ignored, num_classes=len(category_ids))
+    per_class = _score_classes(selected, matches, truth_ignored, num_classes=len(category_ids))
     if frequencies is None:
         frequencies = {c.id: c.frequency for c in truth.categories if c.frequency is not None}
     letters = np.array([frequencies.get(i, "") for i in category_ids.tolist()], dtype=np.str_)
@@ -135,25 +135,25 @@ def _is_outside(areas: np.ndarray) -> np.ndarray:
 def _find_pairs(
     truth: AnnotationSet,
     detections: Detections,
-    judged: Judged,
+    selected: Selection,
     *,
     iou_type: Literal["bbox", "segm"],
 ) -> Pairs:
     if iou_type == "bbox":
         return box_pairs(
-            detections.boxes_xyxy[judged.detection_rows].astype(np.float64),
-            truth.boxes_xyxy[judged.truth_rows],
-            detection_groups=judged.groups,
-            truth_groups=judged.truth_groups,
-            is_crowd=judged.is_crowd,
+            detections.boxes_xyxy[selected.detection_rows].astype(np.float64),
+            truth.boxes_xyxy[selected.truth_rows],
+            detection_groups=selected.groups,
+            truth_groups=selected.truth_groups,
+            is_crowd=selected.is_crowd,
         )
     rles = detections.rles or []
     return mask_pairs(
-        [rles[row] for row in judged.detection_rows.tolist()],
-        [_truth_rle(truth, row) for row in judged.truth_rows.tolist()],
-        detection_groups=judged.groups,
-        truth_groups=judged.truth_groups,
-        is_crowd=judged.is_crowd,
+        [rles[row] for row in selected.detection_rows.tolist()],
+        [_truth_rle(truth, row) for row in selected.truth_rows.tolist()],
+        detection_groups=selected.groups,
+        truth_groups=selected.truth_groups,
+        is_crowd=selected.is_crowd,
     )
 
 
@@ -169,17 +169,17 @@ def _truth_rle(truth: AnnotationSet, row: int) -> dict[str, Any]:
 
 
 def _score_classes(
-    judged: Judged, matches: Matches, truth_ignored: np.ndarray, *, num_classes: int
+    selected: Selection, matches: Matches, truth_ignored: np.ndarray, *, num_classes: int
 ) -> ClassAP:
     """Precision and recall of every class, from what its detections matched."""
     shape = (len(IOU_THRESHOLDS), len(AREA_RANGES))
     precision = np.full((*shape, num_classes), np.nan)
     recall = np.full((*shape, num_classes), np.nan)
-    is_counted = ~(_is_outside(judged.areas) | judged.is_forgiven)
+    is_counted = ~(_is_outside(selected.areas) | selected.is_forgiven)
     every_class = np.arange(num_classes + 1)
-    bounds = np.searchsorted(judged.class_index, every_class)
+    bounds = np.searchsorted(selected.class_index, every_class)
     match_bounds = np.searchsorted(matches.detection_rows, bounds)
-    truth_bounds = np.searchsorted(judged.truth_class_index, every_class)
+    truth_bounds = np.searchsorted(selected.truth_class_index, every_class)
     num_truth = np.zeros((len(AREA_RANGES), num_classes), dtype=np.int64)
     for c in range(num_classes):
         counts = ~truth_ignored[:, truth_bounds[c] : truth_bounds[c + 1]]

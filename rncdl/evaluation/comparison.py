@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.table import Table
 
+from rncdl.evaluation.ap_tables import markdown_table, screen_table
 from rncdl.evaluation.outcomes import AP_METRICS, METRICS, Metric, Outcome, Summary, summarise
-from rncdl.evaluation.tables import markdown_table, screen_table
 
 DIVERGED = "diverged"
 

@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 from typing import Any, Literal
 
 from rncdl.errors import UserError
-from rncdl.evaluation.report import Report
+from rncdl.evaluation.results import Report
 from rncdl.files import write_atomically
 
 Numbers = dict[str, Any]

@@ -10,7 +10,7 @@ from torch import nn
 from rncdl.config import change
 from rncdl.discovery.phase import needs_online
 from rncdl.discovery.training import Diverged
-from rncdl.experiments.baselines.methods import METHODS, Material
+from rncdl.experiments.baselines.methods import METHODS, BaselineTask
 from rncdl.experiments.published import (
     CEILING_KEY,
     COMPARED,
@@ -33,7 +33,7 @@ def system_names() -> list[str]:
 def _train_baseline(key: str, setup: Setup, seed: int) -> Trained:
     """A baseline is one process's work; the others wait and are given its classifier."""
     num_clusters = setup.settings.discover.heads[0]
-    material = Material(
+    task = BaselineTask(
         detector=setup.detector,
         bank=setup.bank(),
         pool=setup.pool,
@@ -45,7 +45,7 @@ def _train_baseline(key: str, setup: Setup, seed: int) -> Trained:
     )
     # The process that trains decides when to stop; those that wait hear of it from that one.
     with nullcontext() if setup.processes.is_main else stop_request():
-        made = setup.processes.from_main(partial(_train_or_tell, key, material))
+        made = setup.processes.from_main(partial(_train_or_tell, key, task))
     if isinstance(made, BaseException):
         raise made
     classifier = baseline_classifier(
@@ -53,15 +53,15 @@ def _train_baseline(key: str, setup: Setup, seed: int) -> Trained:
         made,
         setup.split.known,
         num_clusters=num_clusters,
-        by_objectness=setup.settings.predict.score == "objectness",
+        by_objectness=setup.settings.predict.score in ("objectness", "localisation"),
     )
     return Trained(setup.detector, setup.split, {f"seed{seed}": classifier})
 
 
-def _train_or_tell(key: str, material: Material) -> nn.Module | Diverged | Interrupted:
+def _train_or_tell(key: str, task: BaselineTask) -> nn.Module | Diverged | Interrupted:
     """A baseline's classifier, on the CPU, or why there is none: all processes must be told."""
     try:
-        return METHODS[key](material).cpu()
+        return METHODS[key](task).cpu()
     except (Diverged, Interrupted) as reason:
         return reason
 

@@ -1,1 +1,1 @@
-"""Detections in the formats of other tools: one stream of images in, one writer per format."""
+"""Out into other tools: detections in their formats, and the detector itself as ONNX."""

@@ -5,6 +5,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from rncdl.errors import UserError
+
 
 class Shape(StrEnum):
     """How the place of an object is told."""
@@ -87,13 +89,17 @@ class FoundImage:
         return self.name.rpartition(".")[0]
 
 
+MIN_SCORE = 0.1
+"""Of what is exported, unless told otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
     """What somebody wants exported, and how."""
 
     format: str
     out: Path
-    min_score: float
+    min_score: float = MIN_SCORE
     only: Only = Only.ALL
     keep_overlapping: bool = False
     """whether detections that overlap a better one are exported too"""
@@ -102,6 +108,14 @@ class ExportRequest:
     placing: Placing = Placing.LINK
     val_share: float = 0.1
     """of the images, where the format has a validation part"""
+
+    def __post_init__(self) -> None:
+        for name, value, most in (
+            ("min_score", self.min_score, 1.0),
+            ("val_share", self.val_share, 0.9),
+        ):
+            if not 0 <= value <= most:
+                raise UserError(f"export: {name}={value} is not between 0 and {most:g}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from rncdl.data.viewed_images import Pool
 from rncdl.detector.losses import SupervisedStep
 from rncdl.detector.model import Detector
 from rncdl.detector.training import accumulate_gradients, cut_batch, open_training_loader
+from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.filling import time_extraction
 from rncdl.discovery.recipe import BankRecipe
 from rncdl.discovery.step import Labelling, Starts, discovery_step
@@ -203,16 +204,15 @@ def _time_discovery(settings: Settings, detector: Detector) -> float:
     num_labelled = discover.labelled_images * discover.matched_regions_per_image
     labelled = torch.rand(num_labelled, width, generator=draw).to(device)
     labels = torch.randint(heads.num_known, (num_labelled,), generator=draw).to(device)
+    batch = DiscoveryBatch((first, second), labelled, labels)
     starts: Starts | None = None
 
     def step() -> None:
         nonlocal starts
         loss, _, starts = discovery_step(
             heads,
-            (first, second),
+            batch,
             memories=(memory, memory),
-            labelled=labelled,
-            labels=labels,
             labelling=Labelling(discover.pseudo_labels, discover.sharpness, discover.max_rounds),
             alpha=discover.alpha,
             starts=starts,

@@ -17,7 +17,7 @@ from rncdl.detector.locating import locate
 from rncdl.detector.model import Detector
 from rncdl.detector.pasting import paste_masks
 from rncdl.prediction.classifier import Classifier
-from rncdl.prediction.images import limits_of, load_batches
+from rncdl.prediction.inference import limits_of, load_batches
 from rncdl.training.processes import Processes, autocast, choose_precision
 
 

@@ -12,6 +12,7 @@ from rncdl.classes import cluster_name
 from rncdl.config import PredictSettings
 from rncdl.detector.model import Detector, ImageBatch
 from rncdl.discovery.heads import DiscoveryHeads, in_full_precision
+from rncdl.errors import UserError
 from rncdl.naming.decisions import Decisions
 from rncdl.prediction.named_classes import JoinClusters, NamedClasses, name_classes
 
@@ -47,6 +48,8 @@ class Classifier:
     """features -> (R,) how likely a region is an object, which `outputs` are multiplied by"""
     by_objectness: bool = False
     """whether scores are multiplied by the RPN's probability that the region is an object"""
+    by_localisation: bool = False
+    """whether they are multiplied by the geometric mean of that and of how well the region fits"""
     wanted: Tensor | None = None
     """(C,) bool: only these classes are detected; None: all"""
     named: NamedClasses | None = None
@@ -93,11 +96,17 @@ class Classifier:
             return self.joining(known, novel, together=self.known is None)
         return found if self.known is None else torch.cat([known, novel], 1)
 
-    def scores(self, probabilities: Tensor, objectness: Tensor) -> Tensor:
-        """(R, C) what detections are ranked by; `objectness` (R,) logits of the RPN."""
-        if not self.by_objectness:
-            return probabilities
-        return probabilities * objectness.float().sigmoid()[:, None]
+    def scores(
+        self, probabilities: Tensor, objectness: Tensor, localisation: Tensor | None = None
+    ) -> Tensor:
+        """(R, C) what detections are ranked by.
+
+        `objectness` (R,) logits of the RPN; `localisation` (R,) predicted IoU, if it was learned.
+        """
+        likely = objectness.float().sigmoid()[:, None]
+        if self.by_localisation and localisation is not None:
+            return probabilities * (likely * localisation.float()[:, None]).sqrt()
+        return probabilities * likely if self.by_objectness else probabilities
 
     def limited_to(self, wanted: Tensor) -> "Classifier":
         """The same, but only the wanted classes (C,) are detected."""
@@ -134,6 +143,7 @@ def discovery_classifier(
 ) -> Classifier:
     """K known classes and the clusters of one novel head, weighed as the settings say."""
     heads.to(detector.device).eval()
+    _require_localisation(detector, predict)
     return Classifier(
         outputs=_ByHead(heads, head),
         names=output_names(known, heads.num_clusters[head]),
@@ -141,6 +151,7 @@ def discovery_classifier(
         known=_AsTrained(detector.known_head) if predict.known == "trained" else None,
         foreground=_Foreground(heads) if predict.score == "foreground" else None,
         by_objectness=predict.score == "objectness",
+        by_localisation=predict.score == "localisation",
     )
 
 
@@ -156,6 +167,7 @@ def known_only_classifier(
         num_known=len(known),
         foreground=_Foreground(heads) if predict.score == "foreground" else None,
         by_objectness=predict.score == "objectness",
+        by_localisation=predict.score == "localisation",
     )
 
 
@@ -171,6 +183,14 @@ def baseline_classifier(
     outputs.to(detector.device).eval()
     names = output_names(known, num_clusters)
     return Classifier(outputs, names, len(known), by_objectness=by_objectness)
+
+
+def _require_localisation(detector: Detector, predict: PredictSettings) -> None:
+    if predict.score == "localisation" and detector.localiser is None:
+        raise UserError(
+            "predict.score=localisation needs a detector that has learned how well regions fit: "
+            "train one with detector.localisation=true, or take predict.score=objectness."
+        )
 
 
 def for_drawings(classifier: Classifier) -> Classifier:

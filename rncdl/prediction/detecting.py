@@ -152,7 +152,9 @@ def _choose_by_each(
             probabilities[classifier.source] = classifier.probabilities(
                 located.features, batch=batch, boxes=located.boxes
             )
-        scores = classifier.scores(probabilities[classifier.source], objectness)
+        scores = classifier.scores(
+            probabilities[classifier.source], objectness, located.localisation
+        )
         chosen.append(
             [
                 _choose(image_boxes, image_scores, wanted=classifier.wanted, limits=limits)

@@ -62,8 +62,10 @@ class JoinClusters(nn.Module):
         somebody else classifies the known classes, the sum could pass one, and p + q - p q is
         taken: that at least one of two independent judges is right.
         """
-        joined = novel.new_zeros(len(novel), self.num_classes)
-        joined.index_add_(1, self.targets, novel[:, self.clusters])
+        nothing = novel.new_zeros(len(novel), self.num_classes)
+        # Not index_add, which the ONNX exporter gets wrong for targets that come twice.
+        targets = self.targets.expand(len(novel), -1)
+        joined = nothing.scatter_add(1, targets, novel[:, self.clusters])
         added = joined[:, : self.num_known]
         both = known + added if together else known + added - known * added
         return torch.cat([both, joined[:, self.num_known :]], 1)

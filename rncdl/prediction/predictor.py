@@ -7,7 +7,7 @@ from typing import overload
 
 import torch
 
-from rncdl.config import Settings, change, resolve_settings
+from rncdl.config import Changes, Settings, as_overrides, change, resolve_settings
 from rncdl.data.given_images import GivenImage, pixels_of
 from rncdl.data.samples import Sample, unlabelled_sample
 from rncdl.data.transforms import resize_sample
@@ -15,7 +15,7 @@ from rncdl.detector.model import Detector
 from rncdl.errors import UserError
 from rncdl.models import load_detector, load_heads
 from rncdl.prediction.classifier import Classifier, discovery_classifier, trained_classifier
-from rncdl.prediction.images import Inference, detect_samples
+from rncdl.prediction.inference import Inference, detect_samples
 from rncdl.regions import Regions
 from rncdl.run_folder import RunFolder
 from rncdl.training.processes import choose_device
@@ -147,32 +147,33 @@ def load(
     head: int = 0,
     device: str | None = None,
     raw: bool = False,
-    overrides: Sequence[str] = (),
+    settings: Changes = (),
 ) -> Predictor:
     """A run's detector for known and novel classes, ready to predict.
 
     Clusters are named, merged and ignored as people have decided on the page of `rncdl name`.
 
+    run: a folder that `rncdl train` made.
     discovery: its name; None takes the newest finished one, and the detector as it was trained
     (known classes alone) where there is none; so does "trained", whatever there is.
     head: which novel head, where the discovery has several.
     device: auto, cpu, cuda, cuda:1, mps; None takes the run's setting.
     raw: clusters as they are, whatever people have decided.
-    overrides: settings to change, e.g. ["predict.max_detections=100"].
+    settings: those to change, e.g. {"predict.max_detections": 100}.
     """
     folder = RunFolder(Path(run))
     discovery = folder.choose_discovery(discovery)
     base = folder.settings() if discovery is None else folder.discovery(discovery).settings()
-    settings = resolve_settings(base=base, overrides=overrides)
+    resolved = resolve_settings(base=base, overrides=as_overrides(settings))
     if device is not None:
-        settings = change(settings, device=device)
+        resolved = change(resolved, device=device)
     split = folder.split()
-    detector = load_detector(folder, settings, split, discovery=discovery)
-    detector.to(choose_device(settings.device)).eval()
+    detector = load_detector(folder, resolved, split, discovery=discovery)
+    detector.to(choose_device(resolved.device)).eval()
     if discovery is None:
         if head:
             raise UserError(f"{run}: head {head} was asked for, but there is no discovery.")
-        return Predictor(detector, trained_classifier(detector, split.known), settings)
+        return Predictor(detector, trained_classifier(detector, split.known), resolved)
     heads = load_heads(folder, detector, discovery)
     if not 0 <= head < len(heads.num_clusters):
         raise UserError(
@@ -180,11 +181,11 @@ def load(
             f"{len(heads.num_clusters)}, counted from 0."
         )
     classifier = discovery_classifier(
-        detector, heads, split.known, head=head, predict=settings.predict
+        detector, heads, split.known, head=head, predict=resolved.predict
     )
     if not raw:
         classifier = classifier.decided(folder.discovery(discovery).decisions(head))
-    return Predictor(detector, classifier, settings, discovery)
+    return Predictor(detector, classifier, resolved, discovery)
 
 
 def _finished(regions: Regions, classifier: Classifier) -> Regions:

@@ -13,9 +13,10 @@ import numpy as np
 
 from rncdl.segmentation.segmenter import Segmenter, pixels_of_box
 
-_ROUNDS = 4
+_ROUNDS = 2
+"""IoU 0.825 in 30 ms per object of the drawn world; four rounds 0.826 in 45, one 0.80 in 22."""
 _MARGIN = 1 / 3
-"""So much of the box's sides is looked at around it, to learn the background's colours."""
+"""Share of the box's sides that is looked at around it, to learn the background's colours."""
 _LONG_SIDE_PX = 256
 """Crops are doubled, at most to this: small objects gain borders, large ones would only cost."""
 _MIN_PIXELS = 16

@@ -79,6 +79,9 @@ def _train_ceiling(setup: Setup, oracle: Oracle, *, seed: int) -> None:
         ceiling.path,
         TrainingInputs.of_files(oracle.labelled, images=oracle.images, start_from=setup.run.path),
         settings=change(
-            setup.settings, seed=seed, train=shorten_schedule(setup.settings.train, steps)
+            setup.settings,
+            seed=seed,
+            # With all classes labelled nothing is left to be found.
+            train={**shorten_schedule(setup.settings.train, steps), "objects_at": 0},
         ),
     )

@@ -10,9 +10,9 @@ from rncdl.config import Settings, change, resolve_settings
 from rncdl.data.shapes import World
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
+from rncdl.evaluation.ap_tables import markdown_table, screen_table
 from rncdl.evaluation.average_precision import APResult
-from rncdl.evaluation.report import Report
-from rncdl.evaluation.tables import markdown_table, screen_table
+from rncdl.evaluation.results import Report
 from rncdl.experiments.baselines.centroids import fit_centroids
 from rncdl.experiments.measuring import Examination, measure
 from rncdl.files import write_atomically
@@ -27,9 +27,9 @@ from rncdl.prediction.classifier import (
 from rncdl.run_folder import RunFolder, TrainingInputs
 from rncdl.stages.discover import discover
 from rncdl.stages.evaluate import classifiers_of
-from rncdl.stages.examples import Showcase
 from rncdl.stages.prepare import prepare_shapes
 from rncdl.stages.report import write_report
+from rncdl.stages.report_drawings import ComparedImages
 from rncdl.stages.train import begin_training, resume_training
 from rncdl.training.processes import Processes, join_processes
 from rncdl.training.progress import console, say
@@ -93,14 +93,15 @@ def run_demo(out: Path, *, seed: int, size: DemoSize) -> None:
         _discover(run, world / "unlabelled.json")
         announce(4, f"for comparison, train it further with all {size.classes} classes labelled")
         schedule = shorten_schedule(settings.train, size.ceiling_steps)
+        schedule["objects_at"] = 0  # nothing is left to be found
         _train(ceiling, world / "oracle.json", run.path, change(settings, train=schedule))
         announce(5, "measure on the validation images")
         rows = _measure(run, ceiling, world / "val.json", seed=seed, processes=processes)
         if rows is None:
             return
         announce(6, "write the report")
-        showcase = Showcase(world / "val.json", supervised=ceiling)
-        write_report(run, "main", out / "report.html", showcase=showcase)
+        compared = ComparedImages(world / "val.json", supervised=ceiling)
+        write_report(run, "main", out / "report.html", compared=compared)
         _show(rows, out, size, seed=seed, seconds=time.monotonic() - began)
 
 

@@ -3,43 +3,55 @@
 import secrets
 import socket
 import webbrowser
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
 
-from rncdl.config import change
-from rncdl.discovery.bank import Bank
-from rncdl.discovery.filling import require_origin
+from rncdl.data.datasets import PlainImages
 from rncdl.errors import UserError
-from rncdl.inputs import load_pool
-from rncdl.models import load_detector, load_heads
 from rncdl.naming.board import Board
-from rncdl.naming.membership import open_membership
-from rncdl.naming.pictures import Pictures
+from rncdl.naming.carrying import Earlier, carry_over
+from rncdl.naming.membership import open_membership, read_membership
+from rncdl.naming.pictures import Outliner, Pictures
 from rncdl.naming.server import Served, build_app
-from rncdl.naming.store import DecisionStore
+from rncdl.naming.store import DecisionStore, read_decisions, read_heads
 from rncdl.origins import digest
-from rncdl.prediction.classifier import discovery_classifier
 from rncdl.run_folder import RunFolder
-from rncdl.training.processes import choose_device
-from rncdl.training.progress import say
+from rncdl.stages.opening import open_discovery, require_discovery
+from rncdl.training.progress import say, warn
+
+
+@dataclass(frozen=True)
+class PageAddress:
+    """Where the page is to be found, and whether a browser is to open it."""
+
+    port: int = 0
+    """0: any free one"""
+    browser: bool = True
 
 
 def name_clusters(
-    run_path: Path, *, discovery: str | None, head: int, port: int, browser: bool
+    run_path: Path,
+    *,
+    discovery: str | None,
+    head: int,
+    names_from: Path | None,
+    address: PageAddress,
 ) -> None:
-    """Serve the page until Ctrl-C. `port` 0: any free one."""
+    """Serve the page until Ctrl-C. `names_from`: a run whose decisions are suggested too."""
     run = RunFolder(run_path)
-    name = run.choose_discovery(discovery)
-    if name is None:
-        raise UserError(f"{run_path}: no finished discovery to name; run `rncdl discover`.")
-    served = open_served(run, name, head)
+    name = require_discovery(run, discovery)
+    if names_from is not None and not RunFolder(names_from).discovery_names():
+        raise UserError(f"--names-from {names_from}: no run with a finished discovery.")
+    served = open_served(run, name, head, names_from=names_from)
     token = secrets.token_urlsafe(24)
-    listening = _listen(port)
-    address = f"http://127.0.0.1:{listening.getsockname()[1]}/{token}/"
-    say(f"Name the clusters at {address}\nEvery decision is saved at once; Ctrl-C ends.")
-    if browser:
-        webbrowser.open(address)
+    listening = _listen(address.port)
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}/{token}/"
+    say(f"Name the clusters at {url}\nEvery decision is saved at once; Ctrl-C ends.")
+    if address.browser:
+        webbrowser.open(url)
     config = uvicorn.Config(
         build_app(served, token=token), log_level="warning", access_log=False, lifespan="off"
     )
@@ -51,48 +63,65 @@ def name_clusters(
         served.board.store.close()
 
 
-def open_served(run: RunFolder, name: str, head: int) -> Served:
+def open_served(run: RunFolder, name: str, head: int, *, names_from: Path | None = None) -> Served:
     """The clusters of one head of a discovery, with what people have decided so far."""
-    folder = run.discovery(name)
-    settings = change(folder.settings(), data={"workers": 0})
-    known = run.split().known
-    inputs = folder.inputs()
-    if inputs is None:
-        raise UserError(f"{folder.path}: did not note its images, so there is nothing to show.")
-    if not Bank.exists(run.bank_dir):
-        raise UserError(
-            f"{run.path}: no bank, as discovered with --online; discover without it to name."
-        )
-    detector = load_detector(run, settings, run.split(), discovery=name)
-    detector = detector.to(choose_device(settings.device)).eval()
-    heads = load_heads(run, detector, name)
-    if not 0 <= head < len(heads.num_clusters):
-        raise UserError(
-            f"--head {head}: this discovery has heads 0 to {len(heads.num_clusters) - 1}."
-        )
-    pool = load_pool(run, inputs, settings=settings, shown=True)
-    bank = Bank(run.bank_dir)
-    require_origin(bank, run, pool, settings)
-    classifier = discovery_classifier(detector, heads, known, head=head, predict=settings.predict)
+    opened = open_discovery(run, name, head)
+    folder, bank = opened.folder, opened.bank
     fingerprint = digest(folder.heads_file.read_bytes())
     membership = open_membership(
         folder.membership_dir(head),
         bank,
-        heads,
+        opened.heads,
+        images=opened.pool.images,
         head=head,
-        known=classifier.known,
+        known=opened.classifier.known,
         origin={
             "heads": fingerprint,
             "bank": bank.origin,
             "regions": digest(bank.counts().tobytes()),
-            "known_by": settings.predict.known,
+            "known_by": opened.settings.predict.known,
         },
     )
     store = DecisionStore(
         folder.decisions_file(head), num_clusters=membership.num_clusters, heads=fingerprint
     )
+    earlier = [*_earlier_decisions(run, but=folder.decisions_file(head))]
+    if names_from is not None:
+        earlier += _earlier_decisions(RunFolder(names_from))
+    board = Board(membership, store, run.split().known, carry_over(membership, earlier))
+    outliner = None
+    if opened.detector.mask_head is not None:
+        data = opened.settings.data
+        plain = PlainImages(
+            opened.pool.images,
+            short_side_px=data.eval_short_side_px,
+            long_side_px=data.long_side_px,
+        )
+        outliner = Outliner(opened.detector, plain)
     title = f"Discovery “{name}” of {run.path.resolve().name}"
-    return Served(Board(membership, store, tuple(known)), Pictures(bank, pool.images), title)
+    return Served(board, Pictures(bank, opened.pool.images, outliner), title)
+
+
+def _earlier_decisions(run: RunFolder, *, but: Path | None = None) -> Iterator[Earlier]:
+    """What was decided about a run's discoveries and heads, the newest discovery first.
+
+    but: left out.
+    """
+    for name in reversed(run.discovery_names()):
+        folder = run.discovery(name)
+        for head, path in folder.decided_heads().items():
+            decisions = read_decisions(path)
+            if path == but or not (decisions.names or decisions.ignored or decisions.moved):
+                continue
+            membership = read_membership(folder.membership_dir(head))
+            if membership is None or membership.origin["heads"] != read_heads(path):
+                warn(
+                    f"{path}: cannot be suggested, as the regions it is about were not kept; open "
+                    f"it once with `rncdl name --run {run.path} --discovery {name} --head {head}`."
+                )
+                continue
+            title = f"“{name}” of {run.path.resolve().name}, head {head}"
+            yield Earlier(title, membership, decisions)
 
 
 def _listen(port: int) -> socket.socket:

@@ -26,7 +26,7 @@ from rncdl.origins import digest
 from rncdl.prediction.classifier import for_drawings
 from rncdl.prediction.detections import Detections, encode_detections
 from rncdl.prediction.folder import BatchLog, PredictionFolder
-from rncdl.prediction.images import Inference, predict_images
+from rncdl.prediction.inference import Inference, predict_images
 from rncdl.prediction.predictor import HeadChoice, Predictor, load
 from rncdl.regions import Regions
 from rncdl.run_folder import RunFolder
@@ -58,7 +58,7 @@ def predict(
     named, overrides = split_words(words)
     files = find_images(named, outside=out)
     predictor = load(
-        run_path, discovery=choice.discovery, head=choice.head, raw=True, overrides=overrides
+        run_path, discovery=choice.discovery, head=choice.head, raw=True, settings=overrides
     )
     asked = {} if min_score is None else {"min_score": min_score}
     settings = change(predictor.settings, predict=asked, data={"on_bad_image": "skip"})

@@ -3,13 +3,19 @@
 from collections.abc import Set
 from functools import partial
 
-from rncdl.config import LEARNING_SETTINGS, DetectorSettings, Settings, setting_changes
+from rncdl.config import (
+    LEARNING_SETTINGS,
+    DetectorSettings,
+    Settings,
+    TeacherSettings,
+    setting_changes,
+)
 from rncdl.errors import UserError
 from rncdl.run_folder import DiscoveryFolder, RunFolder
 from rncdl.training.processes import Processes
 from rncdl.training.progress import say
 
-_LOSSES = LEARNING_SETTINGS - {"weights", "frozen_blocks"}
+_LOSSES = LEARNING_SETTINGS - {"weights", "frozen_blocks", "localisation"}
 _LOSSES_AND_REGIONS = _LOSSES | {"proposals_after_nms"}
 
 FIXED_IN_TRAINING = frozenset(
@@ -27,8 +33,9 @@ FIXED_IN_DISCOVERY = frozenset(
         *("discover.heads", "discover.classifier", "discover.projection"),
         *("discover.hidden_width", "discover.projection_width"),
         *("discover.memory_batches", "discover.batch_images", "discover.regions_per_image"),
-        "discover.pseudo_labels",
-        *("discover.frozen", "discover.single_phase"),
+        *("discover.pseudo_labels", "discover.teacher"),
+        *(f"teacher.{name}" for name in TeacherSettings.model_fields),
+        *("discover.frozen", "discover.online", "discover.single_phase"),
         *("discover.views", "discover.augmentation", "discover.region_nms"),
         *("discover.matched_regions_per_image", "predict.proposals_before_nms", "train.precision"),
         *("data.short_sides_px", "data.long_side_px", "data.eval_short_side_px", "data.flip"),

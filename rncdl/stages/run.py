@@ -7,7 +7,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from rncdl.config import Settings, resolve_settings, setting_changes
+from rncdl.config import Settings, change, resolve_settings, setting_changes
 from rncdl.data.annotations import load_annotations, load_images_or_annotations, without_labels
 from rncdl.data.problems import BAD_IMAGES
 from rncdl.data.records import ImageRecord
@@ -19,7 +19,7 @@ from rncdl.inputs import known_classes, named_inputs, require_annotations
 from rncdl.models import new_detector
 from rncdl.planning.expectation import Expectation, expect
 from rncdl.planning.facts import DataFacts, data_facts, machine_facts
-from rncdl.planning.plan import Plan, cut_batches, default_size, make_plan
+from rncdl.planning.plan import Plan, cut_batches, default_size, make_plan, number_of_clusters
 from rncdl.planning.request import RunRequest
 from rncdl.planning.sizes import SIZES
 from rncdl.planning.trial import try_out
@@ -64,7 +64,7 @@ def run_everything(request: RunRequest, out: Path) -> None:
             _measure(request, run, processes)
         if processes.is_main:
             announce(6, "write the report")
-            report(run.path, name=DISCOVERY, out=None, showcase=None)
+            report(run.path, name=DISCOVERY, out=None, compared=None)
             _show_what_is_next(request, run)
 
 
@@ -135,6 +135,9 @@ def _plan(
     start = find_start(plan.settings.detector)
     detector = settle_start(plan.settings.detector, start)
     tried = plan.settings.model_copy(update={"detector": detector})
+    if not tried.discover.heads:  # auto: known only once there is a bank
+        number, _ = number_of_clusters(data, SIZES[name])
+        tried = change(tried, discover={"heads": (number,)})
     # Also refuses a detector that cannot be built, before anything is tried.
     num_weights = sum(weight.numel() for weight in new_detector(tried, pool.labels).parameters())
     trial = try_out(tried, pool, processes, memory_bytes=machine.memory_bytes)

@@ -35,14 +35,14 @@ def begin_training(
     inputs: TrainingInputs,
     *,
     settings: Settings,
-    known: str | None = None,
+    known: str | Sequence[str] | None = None,
     warn_if_long: bool = False,
 ) -> None:
     """Begin a run: train the detector on the known classes of the labelled file.
 
-    `known`: names with commas, or a file of them; None: all that have annotations. The run that
-    this one starts from may have other classes. `warn_if_long`: try one image first, if there are
-    many to come.
+    `known`: a list, names with commas, or a file of them; None: all that have annotations. The run
+    that this one starts from may have other classes. `warn_if_long`: try one image first, if there
+    are many to come.
     """
     run = RunFolder(run_path)
     with join_processes(settings.device) as processes:

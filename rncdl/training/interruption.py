@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -121,6 +122,11 @@ def block_stop_signals() -> set[int]:
 def _handle_stop_signals(
     receive: Callable[[int, FrameType | None], None],
 ) -> dict[signal.Signals, Any]:
-    """Install the handler, but for signals that `nohup` and the like ignore; returns the former."""
+    """Install the handler, but for signals that `nohup` and the like ignore; returns the former.
+
+    Only the main thread may do so: whoever works in another one hears of no signal.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return {}
     heeded = [s for s in STOP_SIGNALS if signal.getsignal(s) is not signal.SIG_IGN]
     return {number: signal.signal(number, receive) for number in heeded}

@@ -83,6 +83,11 @@ class ProgressLine:
         elif self._shown and kind is None:
             self._print_line()
 
+    @property
+    def done(self) -> int:
+        """How far it has counted."""
+        return self._done
+
     def advance(self, amount: int = 1, figures: Mapping[str, float | str] | None = None) -> None:
         """Count `amount` more and, where given, show new figures."""
         self._done += amount

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,12 +12,17 @@ from rncdl.classes import ClassSplit
 from rncdl.data.batches import EvaluationBatches, TrainingBatches, repeat_factors
 from rncdl.data.records import ImageRecord
 from rncdl.errors import UserError
+from rncdl.training.processes import Processes
 from tests.data.made_up import annotation_set
 
 
 def images(*, wide, tall):
     shapes = [(48, 64)] * wide + [(64, 48)] * tall
     return [ImageRecord(i, Path(f"{i}.png"), h, w) for i, (h, w) in enumerate(shapes)]
+
+
+def process(rank, count):
+    return Processes(rank, count, torch.device("cpu"))
 
 
 def take(batches, count):
@@ -33,7 +39,7 @@ def test_no_images():
 
 def test_a_batch_must_divide_among_the_processes():
     with pytest.raises(UserError, match="6 images cannot be shared equally by 4"):
-        TrainingBatches(images(wide=9, tall=0), batch_size=6, seed=0, world_size=4)
+        TrainingBatches(images(wide=9, tall=0), batch_size=6, seed=0, processes=process(0, 4))
 
 
 @settings(max_examples=50)
@@ -94,7 +100,9 @@ def test_the_ranks_share_out_the_same_global_batches(world_size):
     pictures = images(wide=20, tall=13)
     whole = take(TrainingBatches(pictures, batch_size=6, seed=1), 20)
     parts = [
-        take(TrainingBatches(pictures, batch_size=6, seed=1, rank=rank, world_size=world_size), 20)
+        take(
+            TrainingBatches(pictures, batch_size=6, seed=1, processes=process(rank, world_size)), 20
+        )
         for rank in range(world_size)
     ]
     for step, batch in enumerate(whole):
@@ -129,7 +137,7 @@ def test_evaluation_shows_every_image_once_in_order():
     ]
     for world_size in (1, 2, 3, 7):
         ranks = [
-            EvaluationBatches(5, batch_size=2, rank=rank, world_size=world_size)
+            EvaluationBatches(5, batch_size=2, processes=process(rank, world_size))
             for rank in range(world_size)
         ]
         assert sorted(key for r in ranks for b in r for key in b) == [(i, 0) for i in range(5)]
@@ -139,8 +147,8 @@ def test_evaluation_shows_every_image_once_in_order():
 @pytest.mark.parametrize("done", [0, 1, 2, 3])
 def test_evaluation_goes_on_after_the_batches_that_are_done(done):
     for rank in (0, 1):
-        every = list(EvaluationBatches(9, batch_size=2, rank=rank, world_size=2))
-        rest = EvaluationBatches(9, batch_size=2, rank=rank, world_size=2, start_batch=done)
+        every = list(EvaluationBatches(9, batch_size=2, processes=process(rank, 2)))
+        rest = EvaluationBatches(9, batch_size=2, processes=process(rank, 2), start_batch=done)
         assert list(rest) == every[done:]
         assert len(rest) == len(every[done:])
 

@@ -2,6 +2,7 @@ import dataclasses
 import inspect
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -11,22 +12,16 @@ from rncdl.data.annotations import load_annotations
 from rncdl.data.batch_loader import BatchLoader
 from rncdl.data.batches import EvaluationBatches, TrainingBatches
 from rncdl.data.datasets import BadImage, ImageReader, LabelledImages, PlainImages
+from rncdl.data.masks import encode_rle, rle_to_json
 from rncdl.data.samples import Sample
+from rncdl.data.unlabelled_objects import WITHOUT_CLASS, FoundObject, UnlabelledObjects
+from rncdl.data.variation import Variation
 from rncdl.errors import UserError
 from tests.data.made_up import annotation_entry, gradient, image_entry, write_coco, write_image
 
-PLAIN: dict[str, Any] = {
-    "short_sides_px": [48],
-    "long_side_px": 64,
-    "flip": 0.0,
-    "strength": "none",
-    "with_masks": True,
-}
+PLAIN: dict[str, Any] = {"variation": Variation((48,), 64, 0.0, "none"), "with_masks": True}
 VARIED: dict[str, Any] = {
-    "short_sides_px": [24, 36, 48],
-    "long_side_px": 64,
-    "flip": 0.5,
-    "strength": "weak",
+    "variation": Variation((24, 36, 48), 64, 0.5, "weak"),
     "with_masks": True,
 }
 NUM_IMAGES = 8
@@ -225,3 +220,34 @@ def test_the_cache_serves_samples_that_need_no_resizing(labels):
         for sample in next(loader).samples:
             np.testing.assert_array_equal(sample.image.permute(1, 2, 0).numpy(), gradient())
             sample.image.zero_()
+
+
+def found_square(image_index: int, x: int, y: int, side: int = 6) -> FoundObject:
+    runs = np.zeros((48, 64), dtype=bool)
+    runs[y : y + side, x : x + side] = True
+    raw = msgspec.Raw(msgspec.json.encode(rle_to_json(encode_rle(runs))))
+    return FoundObject(image_index, (x, y, x + side, y + side), 0.9, raw)
+
+
+@pytest.mark.parametrize("flip", [0.0, 1.0])
+@pytest.mark.parametrize("label", [WITHOUT_CLASS, 2])
+def test_objects_nobody_labelled_follow_the_annotations(labels, flip: float, label: int):
+    objects = UnlabelledObjects.of([found_square(2, 40, 30), found_square(2, 50, 10)])
+    options: dict[str, Any] = PLAIN | {"variation": Variation((48,), 64, flip, "none")}
+    dataset = LabelledImages(labels, **options, objects=dataclasses.replace(objects, label=label))
+    plain = LabelledImages(labels, **options)
+    before, sample = plain[2, 0], dataset[2, 0]
+    assert isinstance(sample, Sample)
+    assert isinstance(before, Sample)
+    assert sample.labels.tolist() == [*before.labels.tolist(), label, label]
+    assert torch.equal(sample.boxes_xyxy[: len(before.labels)], before.boxes_xyxy)
+    assert sample.masks is not None
+    for box, mask in zip(sample.boxes_xyxy[-2:], sample.masks[-2:], strict=True):
+        rows, columns = mask.nonzero(as_tuple=True)
+        extent = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+        assert box.tolist() == [int(side) for side in extent]
+    left = sample.boxes_xyxy[-2:, 0].tolist()
+    assert left == ([40, 50] if flip == 0 else [64 - 46, 64 - 56])
+    elsewhere = dataset[3, 0]
+    assert isinstance(elsewhere, Sample)
+    assert label not in elsewhere.labels.tolist()

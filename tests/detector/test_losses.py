@@ -5,6 +5,7 @@ from torch.nn import functional
 from torchvision.ops import box_iou
 
 from rncdl.config import DetectorSettings
+from rncdl.data.unlabelled_objects import WITHOUT_CLASS
 from rncdl.detector.boxes import ANCHOR_CODER, REGION_CODER
 from rncdl.detector.locating import Search
 from rncdl.detector.losses import (
@@ -12,6 +13,7 @@ from rncdl.detector.losses import (
     SupervisedStep,
     anchor_losses,
     crop_masks,
+    iou_loss,
     region_losses,
     sample_regions,
     supervised_losses,
@@ -121,6 +123,35 @@ def test_region_losses_by_hand() -> None:
     torch.testing.assert_close(box_loss, error / 4)
 
 
+def test_objects_without_a_class_teach_boxes_alone() -> None:
+    torch.manual_seed(0)
+    truth = [torch.tensor([[0.0, 0, 10, 10], [20, 20, 40, 40]])]
+    boxes = torch.tensor([[0.0, 0, 9, 9], [20, 20, 40, 42], [60, 60, 70, 70]])
+    regions = [SampledRegions(boxes, torch.tensor([0, 1, -1]))]
+    logits, deltas = torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
+    labels = [torch.tensor([2, WITHOUT_CLASS])]
+    class_loss, box_loss = region_losses(
+        logits, deltas, regions=regions, truth_boxes=truth, truth_labels=labels
+    )
+    torch.testing.assert_close(
+        class_loss, functional.cross_entropy(logits[[0, 2]], torch.tensor([2, 3]))
+    )
+    encoded = REGION_CODER.encode_single(truth[0], boxes[:2])
+    torch.testing.assert_close(box_loss, (deltas[:2] - encoded).abs().sum() / 3)
+
+
+def test_regions_of_objects_without_a_class_alone_have_a_class_loss_of_zero() -> None:
+    box = torch.tensor([[0.0, 0, 10, 10]])
+    class_loss, _ = region_losses(
+        torch.randn(1, 4),
+        torch.randn(1, 4),
+        regions=[SampledRegions(box, torch.tensor([0]))],
+        truth_boxes=[box],
+        truth_labels=[torch.tensor([WITHOUT_CLASS])],
+    )
+    assert class_loss == 0
+
+
 def test_no_regions_cost_nothing() -> None:
     none = SampledRegions(torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))
     losses = region_losses(
@@ -131,6 +162,46 @@ def test_no_regions_cost_nothing() -> None:
         truth_labels=[torch.zeros(0, dtype=torch.long)],
     )
     assert [loss.item() for loss in losses] == [0, 0]
+
+
+def test_the_iou_of_regions_on_objects_is_learned_and_of_no_others() -> None:
+    truth = [torch.zeros(0, 4), torch.tensor([[60.0, 60, 70, 70], [0, 0, 10, 10]])]
+    regions = [
+        SampledRegions(torch.tensor([[0.0, 0, 9, 9]]), torch.tensor([-1])),
+        SampledRegions(
+            torch.tensor([[0.0, 0, 10, 8], [30, 30, 40, 40], [60, 60, 70, 70]]),
+            torch.tensor([1, -1, 0]),
+        ),
+    ]
+    predicted = torch.tensor([0.9, 0.5, 0.9, 0.7], requires_grad=True)
+    loss = iou_loss(predicted, regions=regions, truth_boxes=truth)
+    torch.testing.assert_close(loss, torch.tensor((0.3 + 0.3) / 2))
+    loss.backward()
+    assert predicted.grad is not None
+    assert predicted.grad.tolist() == [0, -0.5, 0, -0.5]
+
+
+def test_without_an_object_the_iou_costs_nothing() -> None:
+    none = SampledRegions(torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))
+    loss = iou_loss(
+        torch.zeros(0, requires_grad=True), regions=[none], truth_boxes=[torch.zeros(0, 4)]
+    )
+    loss.backward()
+    assert loss == 0
+
+
+def test_a_detector_learns_the_iou_where_it_is_told_to(tiny_settings: DetectorSettings) -> None:
+    sample = rectangle_sample([[8, 8, 40, 40]], [1])
+    told = Detector(tiny_settings.model_copy(update={"localisation": True}), 2, masks=True)
+    assert supervised_losses(told, [sample]).keys() == NAMES | {"iou"}
+    not_told = Detector(tiny_settings, 2, masks=True)
+    assert supervised_losses(not_told, [sample]).keys() == NAMES
+    assert not_told.predict_iou(torch.zeros(3, 64)) is None
+    # The images without annotations that stand in for unreadable ones reach the new layer too.
+    empty = rectangle_sample([], [])
+    torch.stack(list(supervised_losses(told, [empty]).values())).sum().backward()
+    assert told.localiser is not None
+    assert told.localiser.weight.grad is not None
 
 
 def test_cropped_masks() -> None:

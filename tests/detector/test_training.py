@@ -143,8 +143,7 @@ def shares_of(folder: Path, number: int) -> Iterator[list[int]]:
         labels_in(folder).annotations.images,
         batch_size=settings.train.batch_size,
         seed=settings.seed,
-        rank=number,
-        world_size=2,
+        processes=Processes(number, 2, torch.device("cpu")),
     )
     return ([index for index, _ in batch] for batch in batches)
 

@@ -9,7 +9,7 @@ import torch
 from rncdl.data.records import ImageRecord
 from rncdl.discovery.bank import Bank, BankShape
 from rncdl.discovery.extraction import ChosenRegions, ExtractedRegions
-from rncdl.discovery.feeding import BankFeed, batch_of_extracted
+from rncdl.discovery.feeding import BankFeed, BatchSize, batch_of_extracted
 from rncdl.discovery.partners import draw_partners
 
 # Two boxes of one object (IoU 0.82), one half beside them (IoU 0.33 with the first), one far away.
@@ -82,9 +82,7 @@ def test_the_bank_is_read_with_partners(tmp_path: Path):
     images = [ImageRecord(1, Path("a.jpg"), 64, 64)]
 
     def views(partner_iou: float | None) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        feed = BankFeed(
-            bank, images, batch_images=1, labelled_images=1, seed=0, partner_iou=partner_iou
-        )
+        feed = BankFeed(bank, images, size=BatchSize(1, 1), seed=0, partner_iou=partner_iou)
         return [batch.views for batch, _ in zip(feed.batches(), range(20), strict=False)]
 
     with_partners = views(0.5)

@@ -62,5 +62,5 @@ def test_a_known_class_of_two_kinds_keeps_both_with_two_centroids():
 
 def test_the_best_of_several_starts_has_the_least_inertia():
     nothing = torch.zeros(0, 2)
-    groupings = [Grouping(nothing, NO_LABELS, inertia) for inertia in (3.0, 1.0, 2.0)]
+    groupings = [Grouping(nothing, NO_LABELS, NO_LABELS, inertia) for inertia in (3.0, 1.0, 2.0)]
     assert best_grouping(groupings) is groupings[1]

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from rncdl.discovery._accelerated_sinkhorn import accelerated_sinkhorn
+from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.heads import DiscoveryHeads, KnownHead, NovelHead
+from rncdl.discovery.loss import UNTAUGHT
 from rncdl.discovery.prior import class_shares, order_shares
 from rncdl.discovery.step import (
     Labelling,
@@ -16,6 +18,7 @@ from rncdl.discovery.step import (
     _moved_alike,
     discovery_step,
     pseudo_labels,
+    taught_step,
 )
 
 F, K, N = 12, 3, 9
@@ -40,11 +43,10 @@ def make_batch(*, batch: int = 40, memory: int = 300, labelled: int = 20) -> dic
     features, _ = clustered_features(batch)
     remembered, _ = clustered_features(memory, seed=1)
     matched, classes = clustered_features(labelled, seed=2)
+    views = (features, features + 0.1 * torch.randn_like(features))
     return {
-        "views": (features, features + 0.1 * torch.randn_like(features)),
+        "batch": DiscoveryBatch(views, matched, classes % K),
         "memories": (remembered, remembered + 0.1 * torch.randn_like(remembered)),
-        "labelled": matched,
-        "labels": classes % K,
     }
 
 
@@ -95,12 +97,17 @@ def balanced(logits: Tensor) -> Tensor:
 
 def test_pseudo_labels_are_the_balanced_assignment_of_batch_and_memory():
     heads, batch = make_heads(), make_batch()
-    rows = torch.cat([batch["views"][0], batch["memories"][0]])
+    rows = torch.cat([batch["batch"].views[0], batch["memories"][0]])
     with torch.no_grad():
         logits = copy.deepcopy(heads)(rows)[0]  # training mode: the rows' own statistics
     expected = balanced(logits)
     (made,) = pseudo_labels(
-        heads, batch["views"][0], batch["memories"][0], labelling=Labelling(), starts=[None], seed=0
+        heads,
+        batch["batch"].views[0],
+        batch["memories"][0],
+        labelling=Labelling(),
+        starts=[None],
+        seed=0,
     )
     torch.testing.assert_close(made.targets, expected[:40], atol=1e-3, rtol=1e-2)
     used = (logits.softmax(1).sum(0)[K:] >= 1).sum()
@@ -109,7 +116,7 @@ def test_pseudo_labels_are_the_balanced_assignment_of_batch_and_memory():
 
 def test_gradients_flow_into_the_heads_and_nowhere_else():
     heads, batch = make_heads((N, 4)), make_batch()
-    for tensor in (*batch["views"], *batch["memories"], batch["labelled"]):
+    for tensor in (*batch["batch"].views, *batch["memories"], batch["batch"].labelled):
         tensor.requires_grad_()
     loss, _, starts = run_step(heads, batch)
     assert not any(start.requires_grad for view in starts for start in view)
@@ -124,7 +131,12 @@ def test_pseudo_labels_carry_no_gradient_and_leave_the_heads_as_they_were():
     heads, batch = make_heads(), make_batch()
     before = copy.deepcopy(heads.state_dict())
     (made,) = pseudo_labels(
-        heads, batch["views"][0], batch["memories"][0], labelling=Labelling(), starts=[None], seed=0
+        heads,
+        batch["batch"].views[0],
+        batch["memories"][0],
+        labelling=Labelling(),
+        starts=[None],
+        seed=0,
     )
     assert not made.targets.requires_grad
     assert all(torch.equal(value, before[name]) for name, value in heads.state_dict().items())
@@ -134,7 +146,7 @@ def test_a_step_moves_the_running_statistics_once_and_by_the_taught_rows():
     heads, batch = make_heads(), make_batch()
     run_step(heads, batch)
     expected = make_heads()
-    expected(torch.cat([*batch["views"], batch["labelled"]]))
+    expected(torch.cat([*batch["batch"].views, batch["batch"].labelled]))
     norm, expected_norm = heads.novel[0].projection[1], expected.novel[0].projection[1]
     assert norm.num_batches_tracked == 1
     torch.testing.assert_close(norm.running_mean, expected_norm.running_mean)
@@ -145,17 +157,17 @@ def test_the_memory_changes_the_labels_and_its_rows_are_not_taught():
     batch = make_batch()
     options: dict[str, Any] = {"labelling": Labelling(), "starts": [None], "seed": 0}
     heads = make_heads()
-    (with_memory,) = pseudo_labels(heads, batch["views"][0], batch["memories"][0], **options)
-    (without,) = pseudo_labels(heads, batch["views"][0], torch.empty(0, F), **options)
+    (with_memory,) = pseudo_labels(heads, batch["batch"].views[0], batch["memories"][0], **options)
+    (without,) = pseudo_labels(heads, batch["batch"].views[0], torch.empty(0, F), **options)
     assert with_memory.targets.shape == without.targets.shape == (40, K + N)
     assert (with_memory.targets - without.targets).abs().max() > 0.01
 
 
 def test_the_swap_decides_who_teaches_whom():
     batch = make_batch()
-    batch["views"] = (batch["views"][0], clustered_features(40, seed=5)[0])
+    batch["batch"].views = (batch["batch"].views[0], clustered_features(40, seed=5)[0])
     swapped, _, _ = run_step(make_heads(), batch)
-    alone, _, _ = run_step(make_heads(), batch, swap=False)
+    alone, _, _ = run_step(make_heads(), batch, labelling=Labelling(swap=False))
     assert alone.item() < swapped.item()  # the second view shows other regions
 
 
@@ -182,7 +194,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "uniform": {"labelling": Labelling(prior="uniform")},
     "random": {"labelling": Labelling(order="random")},
     "fixed": {"labelling": Labelling(order="fixed")},
-    "no swap": {"swap": False},
+    "no swap": {"labelling": Labelling(swap=False)},
     "no supervision": {"alpha": 0.0},
 }
 
@@ -215,7 +227,7 @@ def test_discovery_finds_the_clusters_of_an_easy_world():
     heads, batch = make_heads(), make_batch(batch=200)
     known = clustered_features(400, seed=7)
     is_known = known[1] < K
-    batch |= {"labelled": known[0][is_known], "labels": known[1][is_known]}
+    batch["batch"].labelled, batch["batch"].labels = known[0][is_known], known[1][is_known]
     optimizer = torch.optim.SGD(heads.parameters(), lr=0.1, momentum=0.9)
     starts = None
     for step in range(40):
@@ -252,3 +264,47 @@ def test_the_second_view_then_starts_from_its_own_end_moved_like_the_first():
     (start,) = _moved_alike([second], [made_at(torch.tensor([3.0, -3.0]))], [first])
     assert start is not None
     assert start.tolist() == [3.5, -3.5]
+
+
+def taught_batch(num_rows: int, *, untaught: int = 0, num_heads: int = 1) -> DiscoveryBatch:
+    features, labels = clustered_features(num_rows)
+    matched, classes = clustered_features(12, seed=2)
+    labels[:untaught] = UNTAUGHT
+    targets = labels[:, None].repeat(1, num_heads)
+    return DiscoveryBatch((features, features), matched, classes % K, targets)
+
+
+@pytest.mark.parametrize("untaught", [0, 5])
+def test_no_region_that_the_teacher_knows_teaches_nothing(untaught):
+    heads = make_heads(background=True)
+    loss, statistics = taught_step(heads, taught_batch(untaught, untaught=untaught), alpha=0.0)
+    loss.backward()
+    assert loss.item() == 0
+    assert all(value.isfinite() for value in vars(statistics).values())
+
+
+def test_heads_learn_what_the_teacher_says_and_regions_without_a_label_say_nothing():
+    heads = make_heads((N, N), background=True)
+    batch = taught_batch(200, untaught=20, num_heads=2)
+    assert batch.targets is not None
+    batch.targets[batch.targets == K + N - 1] = K + N  # what lies around one centre is no object
+    optimizer = torch.optim.Adam(heads.parameters(), 0.01)
+    for _ in range(100):
+        optimizer.zero_grad()
+        taught_step(heads, batch, alpha=0.0)[0].backward()
+        optimizer.step()
+    for head in range(2):
+        found = heads.logits(batch.views[0], head).argmax(1)
+        assert (found[20:] == batch.targets[20:, head]).float().mean() > 0.9
+
+
+def test_views_and_annotations_count_as_the_weights_say():
+    heads, batch = make_heads(background=True).eval(), taught_batch(30, untaught=10)
+    assert batch.targets is not None
+    loss, statistics = taught_step(heads, batch, alpha=0.5)
+    own = torch.nn.functional.cross_entropy(
+        heads.logits(batch.views[0][10:]), batch.targets[10:, 0]
+    )
+    known = torch.nn.functional.cross_entropy(heads.logits(batch.labelled), batch.labels)
+    torch.testing.assert_close(loss, own + 0.5 * known)
+    torch.testing.assert_close(statistics.swapped_loss, own)

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from rncdl.detector import object_search
 from rncdl.stages.evaluate import evaluate
+from tests.ellipses import Ellipses
 from tests.pipeline.tiny import SETTINGS, WORLD, run_rncdl
 
 
@@ -34,6 +36,13 @@ def trained(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     run_rncdl("train", "--run", run, "--labelled", world / "labelled.json", *SETTINGS)
     with untouched(run):
         yield run
+
+
+@pytest.fixture
+def objects_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search for objects that nobody labelled finds some, in parts of a few images."""
+    monkeypatch.setattr(object_search, "open_segmenter", lambda settings: Ellipses())
+    monkeypatch.setattr(object_search, "IMAGES_PER_PART", 5)
 
 
 @pytest.fixture(scope="session")

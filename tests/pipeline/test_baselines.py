@@ -10,13 +10,13 @@ import torch
 
 from rncdl.config import resolve_settings
 from rncdl.discovery.bank import Bank
-from rncdl.experiments.baselines.methods import METHODS, Material
+from rncdl.experiments.baselines.methods import METHODS, BaselineTask
 from rncdl.inputs import load_dataset
 from rncdl.models import load_detector
 from rncdl.prediction.annotated import look_at_annotations
 from rncdl.prediction.classifier import LooksAtPixels, baseline_classifier
 from rncdl.prediction.detections import Detections
-from rncdl.prediction.images import Inference, predict_images
+from rncdl.prediction.inference import Inference, predict_images
 from rncdl.run_folder import RunFolder
 from rncdl.stages.discover import load_pool
 from rncdl.training.processes import Processes
@@ -29,12 +29,12 @@ QUICK = [
 
 
 @pytest.fixture(scope="module")
-def material(discovered: Path) -> Material:
+def task(discovered: Path) -> BaselineTask:
     run = RunFolder(discovered)
     settings = resolve_settings(base=run.discovery("main").settings(), overrides=QUICK)
     inputs = run.discovery("main").inputs()
     assert inputs is not None
-    return Material(
+    return BaselineTask(
         detector=load_detector(run, settings, run.split()).eval(),
         bank=Bank(run.bank_dir),
         pool=load_pool(run, inputs, settings=settings, shown=False),
@@ -45,21 +45,21 @@ def material(discovered: Path) -> Material:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_baseline_classifies_boxes_and_detects(name: str, material: Material, world: Path):
+def test_a_baseline_classifies_boxes_and_detects(name: str, task: BaselineTask, world: Path):
     # As another process would get it.
-    outputs = pickle.loads(pickle.dumps(METHODS[name](material)))
+    outputs = pickle.loads(pickle.dumps(METHODS[name](task)))
     classifier = baseline_classifier(
-        material.detector, outputs, "abc", num_clusters=5, by_objectness=False
+        task.detector, outputs, "abc", num_clusters=5, by_objectness=False
     )
     truth = load_dataset(world / "val.json", None, shown=False)
     look = look_at_annotations(
-        material.detector, truth, [classifier], settings=material.settings, processes=ALONE
+        task.detector, truth, [classifier], settings=task.settings, processes=ALONE
     )
     assert set(look.outputs[0].tolist()) <= set(range(3 + 5))
     with torch.inference_mode():
         batches = list(
             predict_images(
-                Inference(material.detector, [classifier], material.settings),
+                Inference(task.detector, [classifier], task.settings),
                 truth.images,
                 processes=ALONE,
             )
@@ -73,11 +73,11 @@ def test_a_baseline_classifies_boxes_and_detects(name: str, material: Material, 
 
 
 @pytest.mark.parametrize("name", ["orca", "uno"])
-def test_baselines_on_region_features_can_be_handed_over(name: str, material: Material):
-    settings = resolve_settings(base=material.settings, overrides=["baselines.features=bank"])
-    classifier = METHODS[name](replace(material, settings=settings))
+def test_baselines_on_region_features_can_be_handed_over(name: str, task: BaselineTask):
+    settings = resolve_settings(base=task.settings, overrides=["baselines.features=bank"])
+    classifier = METHODS[name](replace(task, settings=settings))
     assert not isinstance(classifier, LooksAtPixels)
     handed_over = pickle.loads(pickle.dumps(classifier))
-    features = torch.randn(6, material.bank.shape.num_features).relu()
+    features = torch.randn(6, task.bank.shape.num_features).relu()
     with torch.no_grad():
         torch.testing.assert_close(handed_over(features), classifier(features))

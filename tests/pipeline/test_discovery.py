@@ -169,10 +169,8 @@ def _loss(batch: DiscoveryBatch, detector, settings: Settings) -> float:
     empty = torch.zeros(0, batch.views[0].shape[1])
     loss, _, _ = discovery_step(
         fresh,
-        (batch.views[0].clone(), batch.views[1].clone()),
+        batch,
         memories=(empty, empty),
-        labelled=batch.labelled.clone(),
-        labels=batch.labels,
         labelling=Labelling(),
         alpha=0.5,
     )
@@ -217,6 +215,25 @@ def test_a_killed_discovery_resumes_bit_for_bit(discovered: Path, world: Path):
     assert not (discovered / "discoveries" / "killed" / "heads.safetensors").exists()
     run_rncdl(*words, "--resume")
     assert_same(heads(discovered, "killed"), heads(discovered))
+
+
+@pytest.mark.parametrize("way", ["--online", "discover.single_phase=true"])
+def test_a_killed_discovery_without_a_bank_resumes_bit_for_bit(
+    discovered: Path, world: Path, way: str
+):
+    """How it was begun need not be said again, and its images follow those it has seen."""
+    quick = ["discover.steps=4", "discover.checkpoint_every=2", "discover.memory_batches=1"]
+    quick += ["discover.rate=0.001", "discover.warmup_steps=0"]
+    names = [f"{way[-5:-1]}_{end}" for end in ("whole", "killed")]
+    discover(discovered, world, names[0], way, *quick)
+    words = ["discover", "--run", discovered, "--unlabelled", world / "unlabelled.json"]
+    words += ["--discovery", names[1]]
+    run_killed(*words, way, *quick, after="rncdl.training.saving.save_checkpoint")
+    run_rncdl(*words, "--resume")
+    assert_same(*(heads(discovered, name) for name in names))
+    detectors = [RunFolder(discovered).discovery(name).load_detector() for name in names]
+    assert (detectors[0] is None) == (way == "--online")
+    assert_same(*(detector or {} for detector in detectors))
 
 
 def test_two_processes_share_the_pool(discovered: Path, world: Path):

@@ -27,7 +27,7 @@ from rncdl.training.interruption import Interrupted
 from rncdl.training.journal import read_journal
 from rncdl.training.processes import choose_device, choose_precision
 from tests.pipeline.test_demo import TINY
-from tests.pipeline.tiny import SETTINGS
+from tests.pipeline.tiny import SETTINGS, WITH_OBJECTS
 from tests.pretend_gpu import GPU, pretend_gpu
 
 ON_GPU = [
@@ -43,11 +43,11 @@ def train(run: Path, world: Path, *overrides: str) -> None:
 
 
 def find_classes(
-    run: Path, world: Path, name: str, *overrides: str, online: bool = False, resume: bool = False
+    run: Path, world: Path, name: str, *overrides: str, resume: bool = False
 ) -> RunFolder:
     folder = RunFolder(run)
     inputs = None if resume else named_inputs(folder, [world / "unlabelled.json"])
-    discover(run, inputs, name=name, online=online, resume=resume, overrides=overrides)
+    discover(run, inputs, name=name, resume=resume, overrides=overrides)
     return folder
 
 
@@ -97,6 +97,20 @@ def test_a_training_resumes_bit_for_bit(run: Path, world: Path, tmp_path: Path, 
     assert again.read_bytes() == whole.read_bytes()
 
 
+@pytest.mark.usefixtures("objects_everywhere")
+def test_objects_nobody_labelled_are_found_and_learned_from(
+    run: Path, world: Path, tmp_path: Path, interrupted
+):
+    interrupted(5)
+    with pretend_gpu():
+        with pytest.raises(Interrupted, match="step 5"):
+            train(tmp_path / "run", world, *WITH_OBJECTS)
+        resume_training(tmp_path / "run", [])
+    folder = RunFolder(tmp_path / "run")
+    assert len(folder.train_objects.read()) > 0
+    assert folder.detector_file.read_bytes() != RunFolder(run).detector_file.read_bytes()
+
+
 def test_a_discovery_resumes_bit_for_bit(run: Path, world: Path, interrupted):
     interrupted(5)
     with pretend_gpu():
@@ -122,7 +136,7 @@ def test_every_way_to_discover_runs(run: Path, world: Path, setting: str):
     with pretend_gpu():
         folder = find_classes(
             run, world, name, setting, "discover.steps=2", "discover.memory_batches=1",
-            online="frozen" in setting,
+            f"discover.online={'frozen' in setting}",
         ).discovery(name)  # fmt: skip
     assert all(np.isfinite(record["loss"]) for record in read_journal(folder.journal))
 
@@ -142,7 +156,7 @@ def test_evaluate_report_and_predict(run: Path, world: Path, tmp_path: Path):
         measured = evaluate(
             run, world / "val.json", images=None, name="main", train_labels=None, overrides=[]
         )
-        report(run, name="main", out=tmp_path / "report.html", showcase=None)
+        report(run, name="main", out=tmp_path / "report.html", compared=None)
         regions = rncdl.load(run).predict(np.full((64, 64, 3), 90, np.uint8), features=True)
     assert measured is not None
     assert "<html" in (tmp_path / "report.html").read_text()[:200]

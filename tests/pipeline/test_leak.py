@@ -19,7 +19,7 @@ from rncdl.discovery.filling import open_bank
 from rncdl.discovery.online import train_heads_online
 from rncdl.discovery.training import train_heads
 from rncdl.experiments.baselines.methods import METHODS
-from tests.pipeline.tiny import SETTINGS, run_rncdl
+from tests.pipeline.tiny import SETTINGS, WITH_OBJECTS, run_rncdl
 
 TRAINERS = (train_detector, open_bank, train_heads, train_heads_online)
 COMPARED = ("kmeans-features", "weng")
@@ -70,7 +70,7 @@ def train_and_discover(files: Path, images: Path, run: Path, *, known: str) -> N
     run_rncdl(
         *("train", "--run", run, "--labelled", files / "labelled.json", "--images", images),
         *("--known", known, "--val", files / "val.json", "--val-images", images),
-        *(*SETTINGS, *QUICK, "train.evaluate_every=2"),
+        *(*SETTINGS, *QUICK, *WITH_OBJECTS, "train.evaluate_every=2"),
     )
     run_rncdl(
         *("discover", "--run", run, "--unlabelled", files / "unlabelled.json"),
@@ -78,6 +78,7 @@ def train_and_discover(files: Path, images: Path, run: Path, *, known: str) -> N
     )
 
 
+@pytest.mark.usefixtures("objects_everywhere")
 def test_scrambled_novel_labels_change_no_training_artefact(world: Path, tmp_path: Path):
     artefacts = []
     for scrambled in (False, True):
@@ -90,6 +91,7 @@ def test_scrambled_novel_labels_change_no_training_artefact(world: Path, tmp_pat
                 path.relative_to(run): path.read_bytes()
                 for path in [
                     run / "detector.safetensors",
+                    *sorted((run / "train" / "objects").glob("part_*")),
                     run / "discoveries" / "main" / "heads.safetensors",
                     *sorted((run / "bank").glob("*.[fi]*")),
                 ]

@@ -3,7 +3,7 @@ import re
 import runpy
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -11,9 +11,11 @@ from PIL import Image
 
 from rncdl.errors import UserError
 from rncdl.gallery.findings import read_assigned
+from rncdl.naming.edits import ClusterState, Edit
+from rncdl.naming.store import DecisionStore
 from rncdl.run_folder import RunFolder
-from rncdl.stages.examples import Showcase
 from rncdl.stages.report import report
+from rncdl.stages.report_drawings import ComparedImages
 from tests.browser import open_file
 from tests.pipeline.tiny import REPOSITORY, run_rncdl
 
@@ -56,8 +58,8 @@ def test_the_report_shows_clusters_and_examples_without_any_evaluation(
 def page(evaluated: Path, world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report with everything in it; the run itself stands in for the ceiling."""
     out = tmp_path_factory.mktemp("report") / "report.html"
-    showcase = Showcase(world / "val.json", supervised=RunFolder(evaluated))
-    report(evaluated, name="main", out=out, showcase=showcase)
+    compared = ComparedImages(world / "val.json", supervised=RunFolder(evaluated))
+    report(evaluated, name="main", out=out, compared=compared)
     return out
 
 
@@ -118,21 +120,51 @@ def test_what_cannot_be_shown_is_said(discovered: Path, tmp_path: Path):
     run = tmp_path / "run"
     shutil.copytree(discovered, run)
     shutil.rmtree(run / "bank")
-    report(run, name="main", out=None, showcase=None)
+    report(run, name="main", out=None, compared=None)
     html = (run / "report.html").read_text()
     assert "no bank" in html
     assert '<section id="examples">' in html
     RunFolder(run).discovery("main").inputs_file.unlink()
-    report(run, name="main", out=None, showcase=None)
+    report(run, name="main", out=None, compared=None)
     html = (run / "report.html").read_text()
     assert "did not note its images" in html
     assert '<section id="curves">' in html
+
+
+def test_the_report_follows_what_people_decided(evaluated: Path, world: Path, tmp_path: Path):
+    run = shutil.copytree(evaluated, tmp_path / "run")
+    clusters = [card["id"] for card in cards_of(run)]
+    first, second, *_ = clusters
+    states = {first: ClusterState("cup & saucer"), second: ClusterState(ignored=True)}
+    with DecisionStore(
+        RunFolder(run).discovery("main").decisions_file(0), num_clusters=8, heads="any"
+    ) as store:
+        store.decide(Edit("decided", states))
+    run_rncdl("evaluate", world / "val.json", "--run", run)
+    cards = cards_of(run)
+    assert [card["id"] for card in cards] == [one for one in clusters if one != second]
+    names = {card["id"]: card["name"] for card in cards}
+    assert names == {**dict.fromkeys(names), first: "cup & saucer"}
+    row = "RNCDL, clusters as people have named them"
+    assert row in (run / "report.html").read_text()
+    raw = cards_of(run, "--raw")
+    assert [(card["id"], card["name"]) for card in raw] == [(one, None) for one in clusters]
+    assert row not in (run / "report.html").read_text()
+
+
+def cards_of(run: Path, *words: str) -> list[dict[str, Any]]:
+    """The clusters on the page of a run, written anew."""
+    run_rncdl("report", "--run", run, *words)
+    html = (run / "report.html").read_text()
+    found = re.search(r'id="cluster-data">(.*?)</script>', html, re.DOTALL)
+    assert found
+    return json.loads(found[1])
 
 
 def test_a_run_without_a_discovery_is_refused(trained: Path, tmp_path: Path):
     run = tmp_path / "run"
     shutil.copytree(trained, run, ignore=shutil.ignore_patterns("discoveries"))
     with pytest.raises(UserError, match="no finished discovery"):
-        report(run, name=None, out=None, showcase=None)
+        report(run, name=None, out=None, compared=None)
     with pytest.raises(UserError, match="stands for the detector without a discovery"):
-        report(run, name="trained", out=None, showcase=None)
+        report(run, name="trained", out=None, compared=None)

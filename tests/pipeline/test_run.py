@@ -58,7 +58,7 @@ def test_the_plan_is_kept_with_reasons_and_expectations(finished: tuple[Path, st
     [
         ("rncdl.stages.run._plan", 1),
         ("rncdl.training.saving.save_checkpoint", 2),
-        ("rncdl.discovery.filling._extract", 3),
+        ("rncdl.discovery.bank.Bank.write", 9),
         ("rncdl.discovery.training.save_or_stop", 6),
         ("rncdl.stages.run._measure", 1),
     ],

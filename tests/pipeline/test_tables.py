@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 from rncdl.cli import app
 from rncdl.data.records import ImageRecord
 from rncdl.discovery.bank import Bank
-from rncdl.discovery.feeding import BankFeed
+from rncdl.discovery.feeding import BankFeed, BatchSize
 from rncdl.discovery.training import Diverged
 from rncdl.errors import UserError
 from rncdl.experiments import running
 from rncdl.experiments.baselines import fitting
-from rncdl.experiments.baselines.methods import METHODS, Material
+from rncdl.experiments.baselines.methods import METHODS, BaselineTask
 from rncdl.experiments.setup import TableRequest
 from rncdl.experiments.table_folder import TableFolder
 from rncdl.run_folder import RunFolder
@@ -197,7 +197,7 @@ def test_a_stopped_baseline_goes_on_with_the_same_command(
 def test_a_baseline_that_diverges_is_a_row_that_says_so(
     run: Path, world: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def diverge(material: Material) -> Any:
+    def diverge(task: BaselineTask) -> Any:
         raise Diverged("pandas, step 3: the loss is not finite.")
 
     monkeypatch.setattr("rncdl.experiments.systems.METHODS", {**METHODS, "pandas": diverge})
@@ -243,11 +243,7 @@ def test_fewer_regions_are_the_first_ones_of_the_bank(run: Path):
     bank = Bank(RunFolder(run).bank_dir)
     images = [ImageRecord(i, Path(), 1, 1) for i in range(bank.shape.num_images)]
     most, few = (
-        next(
-            BankFeed(
-                bank, images, batch_images=1, labelled_images=1, seed=0, regions_per_image=number
-            ).batches()
-        )
+        next(BankFeed(bank, images, size=BatchSize(1, 1, number), seed=0).batches())
         for number in (None, 4)
     )
     assert len(most.views[0]) > 4

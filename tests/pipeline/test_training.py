@@ -25,6 +25,7 @@ from rncdl.training.processes import join_processes
 from tests.pipeline.tiny import (
     HANGS_S,
     SETTINGS,
+    WITH_OBJECTS,
     command,
     environment,
     run_killed,
@@ -204,10 +205,13 @@ def test_a_loss_that_is_not_finite_names_the_images(world: Path, tmp_path: Path)
     assert "Traceback" not in said
 
 
-def test_two_processes_end_with_the_same_weights_and_share_the_batch(world: Path, tmp_path: Path):
+@pytest.mark.parametrize("wishes", [[], WITH_OBJECTS], ids=["", "objects"])
+def test_two_processes_end_with_the_same_weights_and_share_the_batch(
+    world: Path, tmp_path: Path, wishes: list[str]
+):
     script = Path(__file__).with_name("two_ranks.py")
     words = [script, world / "labelled.json", tmp_path / "pair", *SETTINGS, "train.steps=3"]
-    said = run_torchrun(*words)
+    said = run_torchrun(*words, *wishes)
     assert said.count("same") == 2
 
 

@@ -51,7 +51,7 @@ def twice(group: str) -> Callable[[Values], Any]:
 
 
 FILES: dict[str, tuple[Callable[[Values], Any], str]] = {
-    "a list": (lambda values: [values], "Expected `object`, got `array`"),
+    "a list": (lambda values: [values], "`data` - at `$[0]`"),
     "a number": (lambda _: 3, "Expected `object`, got `int`"),
     "a text": (lambda _: "labels", "Expected `object`, got `str`"),
     "null": (lambda _: None, "Expected `object`, got `null`"),
@@ -127,7 +127,7 @@ def test_a_json_that_is_wrong(change: Callable[[Values], Any], field: str, tmp_p
 TEXTS = {
     "empty": b"",
     "half": b'{"images": [',
-    "not json": b"<xml/>",
+    "a text": b"one, two",
     "binary": bytes(range(256)),
     "utf-16": '{"images": []}'.encode("utf-16"),
     "two values": b"{} {}",
@@ -145,7 +145,8 @@ def test_a_file_that_is_no_json(content: bytes, tmp_path: Path):
 RUN = ["run", "{0}/labels.json", "--out", "{0}/run"]
 WORDS = {
     "no such file": (["run", "{0}/none.json", "--out", "{0}/run"], "{0}/none.json: cannot read"),
-    "a folder for the labels": (["run", "{0}", "--out", "{0}/run"], "{0}: cannot read"),
+    "a folder for the labels": (["run", "{0}", "--out", "{0}/run"], "{0}: a folder without"),
+    "XML of another kind": (["run", "{0}/a.xml", "--out", "{0}/run"], "{0}/a.xml: <xml>"),
     "an image for the labels": (["run", "{0}/a.png", "--out", "{0}/run"], "{0}/a.png: not a JSON"),
     "no --out": (["run", "{0}/labels.json"], "'--out'"),
     "no labels": (["run", "--out", "{0}/run"], "'labelled'"),
@@ -184,7 +185,10 @@ WORDS = {
     "no such unlabelled folder": ([*RUN, "--unlabelled", "{0}/more"], "{0}/more: cannot read"),
     "an empty unlabelled folder": ([*RUN, "--unlabelled", "{0}/empty"], "{0}/empty: no images"),
     "an image as unlabelled": ([*RUN, "--unlabelled", "{0}/a.png"], "{0}/a.png: not a JSON"),
-    "broken unlabelled json": ([*RUN, "--unlabelled", "{0}/nothing.txt"], "{0}/nothing.txt: not"),
+    "an empty unlabelled list": (
+        [*RUN, "--unlabelled", "{0}/nothing.txt"],
+        "{0}/nothing.txt: a list",
+    ),
     "a folder of broken images": ([*RUN, "--unlabelled", "{0}/broken"], "{0}/broken"),
     "no such validation file": ([*RUN, "--val", "{0}/val.json"], "{0}/val.json: cannot read"),
     "an image for validation": ([*RUN, "--val", "{0}/a.png"], "{0}/a.png: not a JSON"),
@@ -236,6 +240,7 @@ def lay_out(folder: Path) -> None:
     """Good labels, and much that is wrong, for the commands to name."""
     Image.new("RGB", (48, 32)).save(folder / "a.png")
     (folder / "nothing.txt").write_text("")
+    (folder / "a.xml").write_text("<xml/>")
     for name in ("empty", "broken"):
         (folder / name).mkdir()
     (folder / "broken" / "b.png").write_bytes(b"no image")

@@ -71,6 +71,9 @@ SETTINGS = [
     "discover.checkpoint_every=4",
 ]
 
+WITH_OBJECTS = ["train.objects_at=0.5", "train.objects_min_score=0", "train.objects_per_image=2"]
+"""Changes of the settings: a look for objects that nobody labelled, after the third step."""
+
 
 def environment() -> dict[str, str]:
     """Of a process that a test starts; as many threads as here, for sums depend on it."""

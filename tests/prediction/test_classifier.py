@@ -9,6 +9,7 @@ from torch import Tensor
 from rncdl.config import PredictSettings, resolve_settings
 from rncdl.detector.model import Detector, ImageBatch
 from rncdl.discovery.heads import DiscoveryHeads
+from rncdl.errors import UserError
 from rncdl.models import build_heads
 from rncdl.naming.decisions import Decisions
 from rncdl.prediction.classifier import (
@@ -99,6 +100,23 @@ def test_drawings_are_weighed_by_all_that_tells_objects_from_the_rest(detector, 
     assert drawn.by_objectness
     trained = trained_classifier(detector, "abc")
     assert for_drawings(trained) is trained
+
+
+def test_localisation_ranks_by_objectness_and_fit(detector, heads):
+    detector.localiser = torch.nn.Linear(32, 1)
+    classifier = discovered(detector, heads, score="localisation")
+    fit = torch.rand(50, generator=torch.Generator().manual_seed(3))
+    found = probabilities(classifier)
+    expected = found * (OBJECTNESS.sigmoid() * fit).sqrt()[:, None]
+    torch.testing.assert_close(classifier.scores(found, OBJECTNESS, fit), expected)
+    for score, weight in (("softmax", torch.ones(50)), ("objectness", OBJECTNESS.sigmoid())):
+        other = discovered(detector, heads, score=score)
+        torch.testing.assert_close(other.scores(found, OBJECTNESS, fit), found * weight[:, None])
+
+
+def test_localisation_that_was_never_learned_is_told_of(detector, heads):
+    with pytest.raises(UserError, match=r"detector\.localisation=true"):
+        discovered(detector, heads, score="localisation")
 
 
 def test_the_known_classes_alone_follow_the_same_choice(detector, heads):

@@ -8,7 +8,7 @@ from PIL import Image
 from rncdl.data.images import read_image
 
 _MIN_CROP = 0.6
-"""At least so much of a photograph's shorter side is seen."""
+"""The least share of a photograph's shorter side that is seen."""
 
 
 def crop_photograph(path: Path, image_px: int, *, rng: np.random.Generator) -> np.ndarray:

@@ -37,7 +37,7 @@ class Look:
     photographs: tuple[Path, ...] = ()
     """one of these lies behind the objects, if there are any"""
     num_styles: int = 1
-    """an object is drawn in one of so many manners, whatever its class"""
+    """manners in which an object may be drawn, whatever its class"""
 
 
 @dataclass(frozen=True)

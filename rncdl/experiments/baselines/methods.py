@@ -13,7 +13,7 @@ from rncdl.data.samples import Sample
 from rncdl.data.viewed_images import Pool
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
-from rncdl.discovery.feeding import BankFeed, DiscoveryBatch
+from rncdl.discovery.feeding import BankFeed, BatchSize, DiscoveryBatch
 from rncdl.discovery.heads import KnownHead, NovelHead
 from rncdl.experiments.baselines.centroids import CentroidClassifier, fit_centroids, soften
 from rncdl.experiments.baselines.crop_centroids import fit_crop_centroids, train_known_classes
@@ -35,7 +35,7 @@ from rncdl.training.processes import autocast, choose_precision
 
 
 @dataclass(frozen=True)
-class Material:
+class BaselineTask:
     """What every baseline may look at: one detector, one bank, the known labels."""
 
     detector: Detector
@@ -90,54 +90,54 @@ class Material:
         return choose_precision(self.settings.train.precision, self.detector.device)
 
 
-def _kmeans_features(material: Material) -> CentroidClassifier:
+def _kmeans_features(task: BaselineTask) -> CentroidClassifier:
     return fit_centroids(
-        material.bank,
-        num_known=material.num_known,
-        num_clusters=material.num_clusters,
-        seed=material.seed,
-        device=material.detector.device,
+        task.bank,
+        num_known=task.num_known,
+        num_clusters=task.num_clusters,
+        seed=task.seed,
+        device=task.detector.device,
     )
 
 
-def _kmeans_features_soft(material: Material) -> nn.Module:
-    return soften(_kmeans_features(material), material.bank, seed=material.seed)
+def _kmeans_features_soft(task: BaselineTask) -> nn.Module:
+    return soften(_kmeans_features(task), task.bank, seed=task.seed)
 
 
-def _semi_supervised_kmeans(material: Material) -> nn.Module:
+def _semi_supervised_kmeans(task: BaselineTask) -> nn.Module:
     return fit_groups(
-        material.bank,
-        num_known=material.num_known,
-        num_clusters=material.num_clusters,
-        seed=material.seed,
-        device=material.detector.device,
+        task.bank,
+        num_known=task.num_known,
+        num_clusters=task.num_clusters,
+        seed=task.seed,
+        device=task.detector.device,
     )
 
 
-def _kmeans_crops(material: Material) -> nn.Module:
-    images, encoder = material.images(), material.crop_encoder()
-    train_known_classes(encoder, images, material.fitting("kmeans-crops"))
+def _kmeans_crops(task: BaselineTask) -> nn.Module:
+    images, encoder = task.images(), task.crop_encoder()
+    train_known_classes(encoder, images, task.fitting("kmeans-crops"))
     centroids = fit_crop_centroids(
-        encoder, images, images.bank_boxes, num_clusters=material.num_clusters
+        encoder, images, images.bank_boxes, num_clusters=task.num_clusters
     )
-    return CropClassifier(encoder, centroids, material.settings.baselines.crop_px)
+    return CropClassifier(encoder, centroids, task.settings.baselines.crop_px)
 
 
-def _weng(material: Material) -> nn.Module:
-    baselines = material.settings.baselines
-    images, encoder = material.images(), material.crop_encoder()
-    width = material.settings.discover.projection_width
+def _weng(task: BaselineTask) -> nn.Module:
+    baselines = task.settings.baselines
+    images, encoder = task.images(), task.crop_encoder()
+    width = task.settings.discover.projection_width
     embedding = CropEmbedding(encoder, encoder.width, width)
     train_embedding(
         embedding,
         partial(draw_triplets, images),
-        material.fitting("weng"),
+        task.fitting("weng"),
     )
     centroids = fit_crop_centroids(
         embedding,
         images,
-        partial(_find_regions_once, material.found_regions, images),
-        num_clusters=material.num_clusters,
+        partial(_find_regions_once, task.found_regions, images),
+        num_clusters=task.num_clusters,
     )
     return CropClassifier(embedding, centroids, baselines.crop_px)
 
@@ -152,25 +152,23 @@ def _find_regions_once(
     return [found[sample.image_index] for sample in samples]
 
 
-def _orca(material: Material) -> nn.Module:
-    inputs = _inputs(material)
-    head = OrcaHead(inputs.width, material.num_known + material.num_clusters)
-    return inputs.read_with(train_orca(inputs.encoder, head, inputs.feed, material.fitting("orca")))
+def _orca(task: BaselineTask) -> nn.Module:
+    inputs = _inputs(task)
+    head = OrcaHead(inputs.width, task.num_known + task.num_clusters)
+    return inputs.read_with(train_orca(inputs.encoder, head, inputs.feed, task.fitting("orca")))
 
 
-def _uno(material: Material) -> nn.Module:
-    inputs = _inputs(material)
+def _uno(task: BaselineTask) -> nn.Module:
+    inputs = _inputs(task)
     # Made before anything is trained: after a resumed training they would start otherwise.
-    heads = _uno_heads(material, inputs.width)
+    heads = _uno_heads(task, inputs.width)
     if isinstance(inputs.encoder, CropEncoder):
-        train_known_classes(
-            inputs.encoder, material.images(), material.fitting("uno-known-classes")
-        )
-    return inputs.read_with(train_uno(inputs.encoder, heads, inputs.feed, material.fitting("uno")))
+        train_known_classes(inputs.encoder, task.images(), task.fitting("uno-known-classes"))
+    return inputs.read_with(train_uno(inputs.encoder, heads, inputs.feed, task.fitting("uno")))
 
 
-def _uno_heads(material: Material, width: int) -> UnoHeads:
-    baselines, discover = material.settings.baselines, material.settings.discover
+def _uno_heads(task: BaselineTask, width: int) -> UnoHeads:
+    baselines, discover = task.settings.baselines, task.settings.discover
 
     def heads(num_clusters: int) -> list[NovelHead]:
         return [
@@ -184,24 +182,24 @@ def _uno_heads(material: Material, width: int) -> UnoHeads:
         ]
 
     return UnoHeads(
-        NovelHead(width, material.num_known, projection=False),
-        heads(material.num_clusters),
-        heads(baselines.uno_overclustering * material.num_clusters),
+        NovelHead(width, task.num_known, projection=False),
+        heads(task.num_clusters),
+        heads(baselines.uno_overclustering * task.num_clusters),
     )
 
 
-def _pandas(material: Material) -> nn.Module:
-    head = material.detector.known_head
+def _pandas(task: BaselineTask) -> nn.Module:
+    head = task.detector.known_head
     return fit_prototypes(
-        material.bank,
+        task.bank,
         KnownHead.from_classifier(head.weight, head.bias),
-        num_known=material.num_known,
-        num_clusters=material.num_clusters,
-        seed=material.seed,
+        num_known=task.num_known,
+        num_clusters=task.num_clusters,
+        seed=task.seed,
     )
 
 
-METHODS: Mapping[str, Callable[[Material], nn.Module]] = {
+METHODS: Mapping[str, Callable[[BaselineTask], nn.Module]] = {
     "kmeans-features": _kmeans_features,
     "kmeans-features-soft": _kmeans_features_soft,
     "semi-supervised-kmeans": _semi_supervised_kmeans,
@@ -211,7 +209,7 @@ METHODS: Mapping[str, Callable[[Material], nn.Module]] = {
     "uno": _uno,
     "pandas": _pandas,
 }
-"""Name -> training: from the material to a classifier of regions, known classes first.
+"""Name -> training: from the task to a classifier of regions, known classes first.
 
 It gives scores (R, K + N) of region features, or of boxes where it is a `LooksAtPixels`. A training
 is one process's work; its classifier is on the detector's device and can be pickled and moved
@@ -253,22 +251,21 @@ class _Inputs:
         return EncodedClassifier(self.encoder, classify)
 
 
-def _inputs(material: Material) -> _Inputs:
-    settings = material.settings
+def _inputs(task: BaselineTask) -> _Inputs:
+    settings = task.settings
     if settings.baselines.features == "crops":
-        encoder = material.crop_encoder()
-        feed = partial(crop_batches, material.images())
+        encoder = task.crop_encoder()
+        feed = partial(crop_batches, task.images())
         return _Inputs(encoder, encoder.width, feed, settings.baselines.crop_px)
-    device = material.detector.device
+    device = task.detector.device
     bank_feed = BankFeed(
-        material.bank,
-        material.pool.images,
-        batch_images=settings.baselines.batch_images,
-        labelled_images=settings.baselines.batch_images,
-        seed=material.seed,
+        task.bank,
+        task.pool.images,
+        size=BatchSize(settings.baselines.batch_images, settings.baselines.batch_images),
+        seed=task.seed,
     )
-    width = material.bank.shape.num_features
-    torch.manual_seed(material.seed)
+    width = task.bank.shape.num_features
+    torch.manual_seed(task.seed)
     # What is trained in place of the crops' network; BatchNorm takes any bias away again.
     layer = nn.Sequential(nn.Linear(width, width, bias=False), nn.BatchNorm1d(width), nn.ReLU())
 

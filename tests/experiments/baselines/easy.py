@@ -15,7 +15,7 @@ from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank, BankShape
 from rncdl.discovery.extraction import ChosenRegions, ExtractedRegions
 from rncdl.experiments.baselines.crops import CropEncoder
-from rncdl.experiments.baselines.methods import Material
+from rncdl.experiments.baselines.methods import BaselineTask
 from rncdl.inputs import load_dataset
 
 COLOURS = ((220, 30, 30), (30, 200, 30), (30, 30, 220), (220, 220, 30))
@@ -62,7 +62,7 @@ def colour_features(colour: int, count: int, generator: torch.Generator) -> Tens
     return (centre + 0.1 * torch.randn(count, NUM_FEATURES, generator=generator)).relu()
 
 
-def easy_material(folder: Path, *, num_clusters: int, overrides: tuple[str, ...] = ()) -> Material:
+def easy_task(folder: Path, *, num_clusters: int, overrides: tuple[str, ...] = ()) -> BaselineTask:
     """Labelled images of red and green objects, unlabelled ones of blue and yellow objects.
 
     A batch is the whole pool, so that every colour has the same share of it, as UNO supposes.
@@ -78,7 +78,7 @@ def easy_material(folder: Path, *, num_clusters: int, overrides: tuple[str, ...]
     settings = easy_settings(*overrides)
     torch.manual_seed(0)
     detector = Detector(settings.detector, len(KNOWN), masks=True).eval()
-    return Material(detector, _fill(folder / "bank", colours), pool, num_clusters, settings, 0)
+    return BaselineTask(detector, _fill(folder / "bank", colours), pool, num_clusters, settings, 0)
 
 
 class ColourEncoder(CropEncoder):

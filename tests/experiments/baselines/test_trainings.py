@@ -18,13 +18,13 @@ from torchvision.transforms.v2.functional import pil_to_tensor
 
 from rncdl.detector.model import ImageBatch
 from rncdl.experiments.baselines import fitting
-from rncdl.experiments.baselines.methods import METHODS, Material
+from rncdl.experiments.baselines.methods import METHODS, BaselineTask
 from rncdl.experiments.baselines.weng import triplet_loss
 from rncdl.prediction.classifier import Classifier
 from rncdl.training.checkpoints import list_checkpoints
 from rncdl.training.interruption import Interrupted
 from rncdl.training.saving import Saving
-from tests.experiments.baselines.easy import BOXES, colour_features, draw_image, easy_material
+from tests.experiments.baselines.easy import BOXES, colour_features, draw_image, easy_task
 
 TRAINED = [
     *((name, "crops") for name in ("kmeans-crops", "weng", "orca", "uno")),
@@ -34,14 +34,14 @@ TRAINED = [
 QUICK = ("baselines.steps=5", "baselines.batch_images=4", "discover.checkpoint_every=2")
 
 
-def material_of(folder: Path, features: str, *overrides: str) -> Material:
+def task_of(folder: Path, features: str, *overrides: str) -> BaselineTask:
     chosen = (f"baselines.features={features}", *QUICK, *overrides)
-    return easy_material(folder, num_clusters=3, overrides=chosen)
+    return easy_task(folder, num_clusters=3, overrides=chosen)
 
 
-def classify_one_image(classifier: nn.Module, material: Material) -> Tensor:
+def classify_one_image(classifier: nn.Module, task: BaselineTask) -> Tensor:
     """(4, C): four regions of a blue image."""
-    batch = material.detector.batch_images([pil_to_tensor(draw_image(2))])
+    batch = task.detector.batch_images([pil_to_tensor(draw_image(2))])
     features = colour_features(2, 4, torch.Generator().manual_seed(7))
     with torch.inference_mode():
         return Classifier(classifier, names=(), num_known=2).probabilities(
@@ -79,9 +79,9 @@ def test_a_stopped_training_goes_on_as_if_nothing_had_been(
     name: str, features: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Stopped on request, then broken off before the next checkpoint."""
-    material = material_of(tmp_path, features)
-    expected = METHODS[name](material).state_dict()
-    resumable = replace(material, folder=tmp_path / "unfinished")
+    task = task_of(tmp_path, features)
+    expected = METHODS[name](task).state_dict()
+    resumable = replace(task, folder=tmp_path / "unfinished")
     places = {(name, 1): ask_to_stop, (name, 3): break_off}
     if (name, features) == ("uno", "crops"):
         # Its second training must also begin anew as it did, though the first one is not repeated.
@@ -107,13 +107,13 @@ def test_a_stopped_training_goes_on_as_if_nothing_had_been(
 def test_half_precision_gives_finite_classifiers_in_float32(
     name: str, features: str, tmp_path: Path
 ):
-    material = material_of(tmp_path, features, "train.precision=bfloat16")
+    task = task_of(tmp_path, features, "train.precision=bfloat16")
     with _Operations() as seen:
-        classifier = METHODS[name](material)
+        classifier = METHODS[name](task)
     assert seen.dtypes[torch.bfloat16]
     assert {p.dtype for p in classifier.parameters()} <= {torch.float32}
     with torch.autocast("cpu", torch.bfloat16):
-        scores = classify_one_image(classifier, material)
+        scores = classify_one_image(classifier, task)
     assert scores.dtype == torch.float32
     assert scores.isfinite().all()
 
@@ -124,11 +124,11 @@ def test_half_precision_gives_finite_classifiers_in_float32(
 )
 def test_region_features_are_classified_in_float32_even_under_autocast(name: str, tmp_path: Path):
     """In bfloat16 two classes whose cosines differ by less than 0.4 % would tie."""
-    material = material_of(tmp_path, "bank")
-    classifier = METHODS[name](material)
-    expected = classify_one_image(classifier, material)
+    task = task_of(tmp_path, "bank")
+    classifier = METHODS[name](task)
+    expected = classify_one_image(classifier, task)
     with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(classify_one_image(classifier, material), expected)
+        assert torch.equal(classify_one_image(classifier, task), expected)
 
 
 class _Operations(TorchDispatchMode):
@@ -163,9 +163,9 @@ def test_more_steps_do_not_wait_for_the_device_more_often(
     waits = []
     for steps in (2, 6):
         (tmp_path / str(steps)).mkdir()
-        material = material_of(tmp_path / str(steps), features, f"baselines.steps={steps}")
+        task = task_of(tmp_path / str(steps), features, f"baselines.steps={steps}")
         with _Operations() as seen:
-            METHODS[name](material)
+            METHODS[name](task)
         waits.append(seen.names["_local_scalar_dense"])
     assert waits[0] == waits[1]
 
@@ -173,7 +173,7 @@ def test_more_steps_do_not_wait_for_the_device_more_often(
 def test_no_network_or_loss_computes_in_float64(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Some devices do not have it. The balanced assignment is looked after where it lives."""
     monkeypatch.setattr("rncdl.experiments.baselines.uno.accelerated_sinkhorn", softmax_instead)
-    material = material_of(tmp_path, "bank")
+    task = task_of(tmp_path, "bank")
     vectors = torch.randn(5, 3).requires_grad_()
     with _Operations() as seen:
         for name in (
@@ -184,7 +184,7 @@ def test_no_network_or_loss_computes_in_float64(tmp_path: Path, monkeypatch: pyt
             "orca",
             "uno",
         ):
-            classify_one_image(METHODS[name](material), material)
+            classify_one_image(METHODS[name](task), task)
         triplet_loss(vectors, vectors.flip(0), vectors).backward()
     assert seen.dtypes[torch.float32] > 0
     assert seen.dtypes[torch.float64] == 0
@@ -209,8 +209,8 @@ def test_a_classifier_moves_as_a_whole(
     name: str, features: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The meta device computes no numbers, but refuses to mix its tensors with the CPU's."""
-    material = material_of(tmp_path, features, "baselines.steps=1")
-    classifier = METHODS[name](material).to("meta")
+    task = task_of(tmp_path, features, "baselines.steps=1")
+    classifier = METHODS[name](task).to("meta")
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # it has none
     batch = ImageBatch(torch.zeros(1, 3, 64, 64, device="meta"), [(64, 64)])
     with torch.inference_mode():

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from rncdl.evaluation.average_precision import APResult, evaluate_detections
-from rncdl.evaluation.tables import (
+from rncdl.evaluation.ap_tables import (
     AP_COLUMNS,
     ap_markdown,
     ap_rows,
@@ -15,6 +14,7 @@ from rncdl.evaluation.tables import (
     markdown_table,
     write_class_csv,
 )
+from rncdl.evaluation.average_precision import APResult, evaluate_detections
 from rncdl.prediction.detections import Detections
 
 from .made_up import make_truth, random_case

@@ -21,7 +21,7 @@ from rncdl.prediction.detections import Detections
 
 
 @dataclass(frozen=True)
-class Judged:
+class Selection:
     """The D detections and G annotations that may meet, sorted for the matching.
 
     A group is one class in one image, as a number.
@@ -47,14 +47,14 @@ class Judged:
     """(G,) bool"""
 
 
-def select_judged(
+def select_evaluated(
     truth: AnnotationSet,
     detections: Detections,
     *,
     category_ids: np.ndarray,
     iou_type: Literal["bbox", "segm"],
     max_detections: int,
-) -> Judged:
+) -> Selection:
     """What the rules let in. `category_ids`: (C,) ascending; class c is `category_ids[c]`.
 
     Detections of other categories are left out; one of an image that the truth does not have is
@@ -77,7 +77,7 @@ def select_judged(
     order = np.lexsort((groups, -detections.scores[rows], groups // index.num_images))
     if truth.is_federated:
         order = order[areas[order] > 0]
-    return Judged(
+    return Selection(
         detection_rows=rows[order],
         class_index=groups[order] // index.num_images,
         groups=groups[order],

@@ -79,8 +79,7 @@ def load_batches(
     batches = EvaluationBatches(
         len(images),
         batch_size=settings.predict.batch_size,
-        rank=processes.rank,
-        world_size=processes.count,
+        processes=processes,
         start_batch=start_batch,
     )
     done = min(len(images), start_batch * settings.predict.batch_size * processes.count)

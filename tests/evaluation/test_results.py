@@ -1,6 +1,6 @@
 import numpy as np
 
-from rncdl.evaluation.report import mean_by_group
+from rncdl.evaluation.results import mean_by_group
 
 from .made_up import make_truth
 

@@ -10,11 +10,11 @@ import numpy as np
 from rich.table import Table
 
 from rncdl.data.records import AnnotationSet
+from rncdl.evaluation.ap_tables import ap_markdown, ap_table, markdown_table, screen_table
 from rncdl.evaluation.assignment import Assignment, Protocol
 from rncdl.evaluation.average_precision import APResult
 from rncdl.evaluation.clustering_scores import ClusteringScores
 from rncdl.evaluation.recall import ProposalRecall, RecallResult
-from rncdl.evaluation.tables import ap_markdown, ap_table, markdown_table, screen_table
 from rncdl.files import write_atomically
 
 GROUPS = ("known", "novel", "all")

@@ -15,13 +15,13 @@ from rncdl.gallery.thumbnails import open_picture
 from rncdl.inputs import load_dataset
 from rncdl.models import load_detector
 from rncdl.prediction.classifier import Classifier, trained_classifier
-from rncdl.prediction.images import Inference, predict_images
+from rncdl.prediction.inference import Inference, predict_images
 from rncdl.regions import Regions
 from rncdl.run_folder import RunFolder
 from rncdl.training.processes import alone
 
 NUM_EXAMPLES = 12
-NUM_SHOWCASED = 6
+NUM_COMPARED = 6
 """Side by side they take more room."""
 _MIN_SUPERVISED_SCORE = 0.3
 """A supervised detector's scores are those of classes it was shown, and higher."""
@@ -38,7 +38,7 @@ class DrawnDetector:
 
 
 @dataclass(frozen=True)
-class Showcase:
+class ComparedImages:
     """A labelled file on whose images truth and detections are to be shown side by side."""
 
     val: Path
@@ -54,14 +54,14 @@ def draw_examples(
     return _draw([ours], images, known, truth=None, settings=settings)
 
 
-def draw_showcase(
-    ours: DrawnDetector, showcase: Showcase, known: Sequence[str], *, settings: Settings
+def draw_comparison(
+    ours: DrawnDetector, compared: ComparedImages, known: Sequence[str], *, settings: Settings
 ) -> list[Example]:
     """Truth, the fully supervised detector where there is one, and ours, side by side."""
-    truth = load_dataset(showcase.val, showcase.images, shown=False)
+    truth = load_dataset(compared.val, compared.images, shown=False)
     shown = [ours]
-    if showcase.supervised is not None:
-        supervised = showcase.supervised
+    if compared.supervised is not None:
+        supervised = compared.supervised
         split = supervised.split()
         detector = load_detector(supervised, supervised.settings(), split)
         detector.to(ours.detector.device).eval()
@@ -80,7 +80,7 @@ def _draw(
     truth: AnnotationSet | None,
     settings: Settings,
 ) -> list[Example]:
-    wanted = NUM_EXAMPLES if truth is None else NUM_SHOWCASED
+    wanted = NUM_EXAMPLES if truth is None else NUM_COMPARED
     rows = np.unique(np.linspace(0, len(images) - 1, wanted).round().astype(int)).tolist()
     found = [_detect(one, [images[row] for row in rows], settings) for one in shown]
     examples = []

@@ -1,0 +1,246 @@
+"""A look through the labelled images for objects that nobody labelled (ours).
+
+A region that the RPN takes for an object, that no annotation covers, and whose box a segmenter that
+knows no class confirms, is taken for one. The detector that has found them learns from them
+afterwards what objects beyond the known classes look like.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+from torchvision.ops import box_iou, masks_to_boxes, nms
+
+from rncdl.classes import KnownLabels
+from rncdl.config import Settings
+from rncdl.data.batch_loader import Batch, BatchLoader
+from rncdl.data.datasets import ItemKey, PlainImages
+from rncdl.data.masks import encode_rle, rle_to_json
+from rncdl.data.samples import Sample, to_original_pixels, to_sample_pixels
+from rncdl.data.transforms import resize_masks
+from rncdl.data.unlabelled_objects import FoundObject, ObjectsFolder, UnlabelledObjects
+from rncdl.detector.boxes import clip_boxes
+from rncdl.detector.locating import Search, locate
+from rncdl.detector.losses import PROPOSAL_NMS
+from rncdl.detector.mask_boxes import enlarge
+from rncdl.detector.model import Detector
+from rncdl.errors import UserError
+from rncdl.origins import digest
+from rncdl.segmentation.segmenter import Segmenter, open_segmenter
+from rncdl.training.processes import Processes, autocast, choose_precision
+from rncdl.training.progress import ProgressLine, say
+
+IMAGES_PER_PART = 128
+"""Images whose objects are written together: so many are looked at again after an interruption."""
+_MAX_ANNOTATED_IOU = 0.3
+_MIN_FILL, _MAX_FILL = 0.25, 0.97
+"""Share of its box that an object's mask covers: less is a splinter, more is no outline at all."""
+_NMS = 0.4
+_REGIONS_PER_IMAGE = 50
+_REFINEMENTS = 2
+_MIN_SIDE_PX = 8
+_MARGIN = 1.2
+"""So much larger than the region is the box in which its object is looked for."""
+
+
+@dataclass(frozen=True)
+class ObjectSearch:
+    """What is needed to look for objects."""
+
+    segmenter: Segmenter
+    min_score: float
+    """objectness of a region"""
+    min_iou: float
+    """of a region's box with that of its mask"""
+    per_image: int
+    """the most objects of an image"""
+    regions: Search
+    """which regions are looked at"""
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "ObjectSearch":
+        """As the settings say; without a segmenter there is none."""
+        segmenter = open_segmenter(settings.segmentation)
+        if segmenter is None:
+            raise UserError(
+                f"train.objects_at={settings.train.objects_at} looks for objects that nobody "
+                "labelled, and needs a segmenter to confirm them: set "
+                "segmentation.segmenter=grabcut or sam, or train.objects_at=0."
+            )
+        return cls(
+            segmenter,
+            settings.train.objects_min_score,
+            settings.train.objects_min_iou,
+            settings.train.objects_per_image,
+            Search(
+                before_nms=settings.predict.proposals_before_nms,
+                nms=PROPOSAL_NMS,
+                per_image=_REGIONS_PER_IMAGE,
+                refinements=_REFINEMENTS,
+            ),
+        )
+
+
+def look_for_objects(
+    detector: Detector,
+    labels: KnownLabels,
+    search: ObjectSearch,
+    folder: ObjectsFolder,
+    *,
+    settings: Settings,
+    processes: Processes,
+) -> UnlabelledObjects:
+    """The objects of all labelled images, from the folder as far as they are there.
+
+    Every process calls this, looks at its share of the images and is given all that was found.
+    """
+    num_parts = -(-len(labels.annotations.images) // IMAGES_PER_PART)
+    origin = _origin(detector, labels, settings)
+    processes.from_main(partial(folder.begin, origin))
+    missing = processes.from_main(partial(folder.missing, num_parts))
+    own = missing[processes.rank :: processes.count]
+    batches = [_batches_of(part, labels, settings.predict.batch_size) for part in own]
+    loaded = _load([batch for of_part in batches for batch in of_part], labels, settings)
+    is_training = detector.training
+    detector.eval()
+    images = len(labels.annotations.images)
+    done = images - min(images, len(missing) * IMAGES_PER_PART)
+    with ProgressLine(
+        "objects", images, unit="images", start=done, shown=processes.is_main
+    ) as progress:
+        for part, of_part in zip(own, batches, strict=True):
+            found: list[FoundObject] = []
+            for keys in of_part:
+                found += _look_at(detector, next(loaded).samples, labels, search, settings)
+                progress.advance(min(processes.count * len(keys), images - progress.done))
+            folder.write(part, found)
+    detector.train(is_training)
+    processes.wait_for_all()
+    objects = folder.read()
+    if processes.is_main:
+        say(f"{len(objects)} objects that nobody labelled, in {images} images: {folder.path}")
+    return objects
+
+
+def _origin(detector: Detector, labels: KnownLabels, settings: Settings) -> dict[str, Any]:
+    """Everything that the objects depend on."""
+    values = [value.detach().cpu().contiguous() for value in detector.state_dict().values()]
+    annotations, data, train = labels.annotations, settings.data, settings.train
+    images = [[str(image.path), image.height, image.width] for image in annotations.images]
+    return {
+        "found_by": "the detector in training",
+        "detector": digest(*(value.numpy().tobytes() for value in values)),
+        "images": digest(json.dumps(images).encode()),
+        "annotations": digest(annotations.image_index.tobytes(), annotations.boxes_xyxy.tobytes()),
+        "images_per_part": IMAGES_PER_PART,
+        "batch_size": settings.predict.batch_size,
+        "proposals_before_nms": settings.predict.proposals_before_nms,
+        "short_side_px": data.eval_short_side_px,
+        "long_side_px": data.long_side_px,
+        "precision": train.precision,
+        "min_score": train.objects_min_score,
+        "min_iou": train.objects_min_iou,
+        "per_image": train.objects_per_image,
+        "segmentation": settings.segmentation.model_dump(mode="json"),
+    }
+
+
+def _batches_of(part: int, labels: KnownLabels, batch_size: int) -> list[list[ItemKey]]:
+    """The images of a part, in batches that are the same however many processes share them."""
+    first = part * IMAGES_PER_PART
+    last = min(first + IMAGES_PER_PART, len(labels.annotations.images))
+    return [
+        [(index, 0) for index in range(start, min(start + batch_size, last))]
+        for start in range(first, last, batch_size)
+    ]
+
+
+def _load(
+    batches: list[list[ItemKey]], labels: KnownLabels, settings: Settings
+) -> Iterator[Batch[Sample]]:
+    data = settings.data
+    dataset = PlainImages(
+        labels.annotations.images,
+        short_side_px=data.eval_short_side_px,
+        long_side_px=data.long_side_px,
+        on_bad_image=data.on_bad_image,
+    )
+    return iter(BatchLoader(dataset, batches, workers=data.workers))
+
+
+@torch.inference_mode()
+def _look_at(
+    detector: Detector,
+    samples: Sequence[Sample],
+    labels: KnownLabels,
+    search: ObjectSearch,
+    settings: Settings,
+) -> list[FoundObject]:
+    if not samples:
+        return []
+    with autocast(detector.device, choose_precision(settings.train.precision, detector.device)):
+        batch = detector.batch_images([sample.image for sample in samples])
+        maps = detector.feature_maps(batch)
+        located = locate(detector, maps, batch, search=search.regions)
+    found: list[FoundObject] = []
+    for sample, boxes, logits in zip(samples, located.boxes, located.objectness, strict=True):
+        rows = labels.annotations.rows_of_image(sample.image_index)
+        annotated = torch.from_numpy(labels.annotations.boxes_xyxy[rows]).float()
+        boxes, scores = free_regions(
+            boxes.float().cpu(),
+            logits.float().sigmoid().cpu(),
+            to_sample_pixels(annotated, sample),
+            search,
+        )
+        masks = cut_out(sample.image, boxes, search.segmenter)
+        kept, fitted = confirmed(boxes, masks, min_iou=search.min_iou)
+        found += _as_found(sample, fitted, scores[kept], masks[kept])
+    return found
+
+
+def free_regions(
+    boxes_xyxy: Tensor, scores: Tensor, annotated_xyxy: Tensor, search: ObjectSearch
+) -> tuple[Tensor, Tensor]:
+    """Boxes and scores of the likeliest regions that no annotation covers, after NMS."""
+    usable = (scores > search.min_score) & (
+        boxes_xyxy[:, 2:] - boxes_xyxy[:, :2] > _MIN_SIDE_PX
+    ).all(1)
+    if len(annotated_xyxy):
+        usable &= box_iou(boxes_xyxy, annotated_xyxy).amax(1) < _MAX_ANNOTATED_IOU
+    boxes, scores = boxes_xyxy[usable], scores[usable]
+    rows = nms(boxes, scores, _NMS)[: search.per_image]
+    return boxes[rows], scores[rows]
+
+
+def cut_out(image: Tensor, boxes_xyxy: Tensor, segmenter: Segmenter) -> Tensor:
+    """(R, H, W) bool masks of the objects in an image's (3, H, W) boxes, looked for around them."""
+    shown = clip_boxes(enlarge(boxes_xyxy, _MARGIN), torch.tensor(image.shape[1:]))
+    pixels = np.ascontiguousarray(image.permute(1, 2, 0).numpy())
+    return torch.from_numpy(segmenter.segment(pixels, shown.numpy()))
+
+
+def confirmed(boxes_xyxy: Tensor, masks: Tensor, *, min_iou: float) -> tuple[Tensor, Tensor]:
+    """Rows of the regions (R, 4) whose masks (R, H, W) agree with them, and those masks' boxes."""
+    rows = masks.flatten(1).any(1).nonzero().flatten()
+    extents = masks_to_boxes(masks[rows]) + torch.tensor([0, 0, 1, 1])
+    fill = masks[rows].flatten(1).sum(1) / (extents[:, 2:] - extents[:, :2]).prod(1)
+    agrees = box_iou(boxes_xyxy[rows], extents).diagonal() > min_iou
+    agrees &= (fill > _MIN_FILL) & (fill < _MAX_FILL)
+    return rows[agrees], extents[agrees]
+
+
+def _as_found(
+    sample: Sample, boxes_xyxy: Tensor, scores: Tensor, masks: Tensor
+) -> Iterator[FoundObject]:
+    """The objects in pixels of the image on disk."""
+    boxes = to_original_pixels(boxes_xyxy, sample).tolist()
+    full = resize_masks(masks, sample.original_size).numpy()
+    for box, score, mask in zip(boxes, scores.tolist(), full, strict=True):
+        runs = msgspec.json.encode(rle_to_json(encode_rle(mask)))
+        yield FoundObject(sample.image_index, tuple(box), score, msgspec.Raw(runs))

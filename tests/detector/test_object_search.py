@@ -1,0 +1,182 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from rncdl.classes import ClassSplit, KnownLabels
+from rncdl.config import DetectorSettings, Settings, change
+from rncdl.data.annotations import load_annotations
+from rncdl.data.masks import decode_masks
+from rncdl.data.unlabelled_objects import ObjectsFolder, UnlabelledObjects
+from rncdl.detector import object_search
+from rncdl.detector.locating import Search
+from rncdl.detector.model import Detector
+from rncdl.detector.object_search import (
+    ObjectSearch,
+    confirmed,
+    cut_out,
+    free_regions,
+    look_for_objects,
+)
+from rncdl.errors import UserError
+from rncdl.training.processes import Processes
+from tests.data.made_up import annotation_entry, image_entry, write_coco, write_image
+from tests.ellipses import Ellipses
+
+SEARCH = ObjectSearch(
+    Ellipses(),
+    min_score=0.3,
+    min_iou=0.6,
+    per_image=2,
+    regions=Search(before_nms=50, nms=0.7, per_image=20),
+)
+NO_BOXES = torch.zeros(0, 4)
+NUM_IMAGES = 7
+
+
+def test_no_region_is_no_object():
+    boxes, scores = free_regions(NO_BOXES, torch.zeros(0), NO_BOXES, SEARCH)
+    masks = cut_out(torch.zeros(3, 40, 50, dtype=torch.uint8), boxes, Ellipses())
+    rows, fitted = confirmed(boxes, masks, min_iou=0.6)
+    assert (boxes.shape, scores.shape, masks.shape) == ((0, 4), (0,), (0, 40, 50))
+    assert (len(rows), fitted.shape) == (0, (0, 4))
+
+
+def test_regions_that_are_annotated_unlikely_small_or_double_are_not_free():
+    boxes = torch.tensor(
+        [
+            [0.0, 0, 20, 20],  # free
+            [1, 1, 20, 20],  # the same again
+            [50, 50, 80, 80],  # annotated
+            [0, 50, 30, 80],  # unlikely
+            [60, 0, 66, 40],  # too narrow
+            [80, 0, 99, 30],  # free
+            [30, 30, 45, 45],  # free, but the third one
+        ]
+    )
+    scores = torch.tensor([0.9, 0.8, 0.95, 0.2, 0.7, 0.6, 0.5])
+    annotated = torch.tensor([[52.0, 50, 80, 80]])
+    free, of_free = free_regions(boxes, scores, annotated, SEARCH)
+    assert free.tolist() == boxes[[0, 5]].tolist()
+    assert of_free.tolist() == scores[[0, 5]].tolist()
+
+
+def test_masks_that_do_not_fit_their_regions_confirm_none():
+    boxes = torch.tensor([[10.0, 10, 30, 30]] * 5)
+    masks = torch.zeros(5, 40, 40, dtype=torch.bool)
+    masks[0, 11:29, 11:29] = True
+    masks[0, 11:17, 11:17] = False  # an object with an outline
+    masks[1, 10:30, 10:30] = True  # all of the box: no outline
+    masks[2, 10:18, 10:18] = True  # far smaller
+    masks[3, torch.arange(10, 30), torch.arange(10, 30)] = True  # a line
+    rows, fitted = confirmed(boxes, masks, min_iou=0.6)
+    assert rows.tolist() == [0]
+    assert fitted.tolist() == [[11, 11, 29, 29]]
+
+
+def test_without_a_segmenter_there_is_no_search():
+    with pytest.raises(UserError, match=r"segmentation\.segmenter=grabcut"):
+        ObjectSearch.from_settings(change(Settings(), train={"objects_at": 0.5}))
+
+
+@pytest.fixture
+def labels(tmp_path: Path) -> KnownLabels:
+    """Images of several sizes, each with a cat in its upper left corner."""
+    sizes = [(48 + 4 * i, 64) for i in range(NUM_IMAGES)]
+    for i, (height, width) in enumerate(sizes):
+        write_image(tmp_path / f"{i}.png", height=height, width=width)
+    path = write_coco(
+        tmp_path / "labels.json",
+        images=[image_entry(i, height=h, width=w) for i, (h, w) in enumerate(sizes)],
+        annotations=[
+            annotation_entry(i, image_id=i, bbox=[0, 0, 24, 24]) for i in range(NUM_IMAGES)
+        ],
+    )
+    return ClassSplit(("cat",)).keep_known(load_annotations(path).annotations)
+
+
+@pytest.fixture
+def detector(tiny_settings: DetectorSettings) -> Detector:
+    return Detector(tiny_settings, 1, masks=True)
+
+
+def settings_of(detector: Detector) -> Settings:
+    settings = Settings(detector=detector.settings)
+    return change(
+        settings,
+        data={"eval_short_side_px": 64, "long_side_px": 128, "workers": 0},
+        predict={"batch_size": 2, "proposals_before_nms": 50},
+    )
+
+
+def look(
+    detector: Detector, labels: KnownLabels, folder: ObjectsFolder, *, rank: int = 0, count: int = 1
+) -> UnlabelledObjects:
+    alone = Processes(rank=0, count=1, device=torch.device("cpu"))
+    processes = alone if count == 1 else _PartOfTwo(rank=rank, count=count, device=alone.device)
+    return look_for_objects(
+        detector,
+        labels,
+        replace(SEARCH, min_score=0.0),
+        folder,
+        settings=settings_of(detector),
+        processes=processes,
+    )
+
+
+class _PartOfTwo(Processes):
+    """One of two processes whose fellow has nothing to say."""
+
+    def from_main(self, make):
+        return make()
+
+    def wait_for_all(self):
+        pass
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_search, "IMAGES_PER_PART", 4)
+
+
+def test_objects_lie_beside_the_annotations_in_the_images_own_pixels(
+    detector: Detector, labels: KnownLabels, tmp_path: Path
+):
+    detector.train()
+    objects = look(detector, labels, ObjectsFolder(tmp_path / "objects"))
+    assert detector.training
+    assert len(objects) > 1
+    for index, image in enumerate(labels.annotations.images):
+        rows = objects.rows_of_image(index)
+        assert rows.stop - rows.start <= SEARCH.per_image
+        raw = [objects.segmentations[row] for row in range(rows.start, rows.stop)]
+        masks = decode_masks([one for one in raw if one is not None], image.height, image.width)
+        for box, mask in zip(objects.boxes_xyxy[rows], masks, strict=True):
+            y, x = mask.nonzero()
+            extent = [x.min(), y.min(), x.max() + 1, y.max() + 1]
+            assert box.tolist() == pytest.approx(extent, abs=1.5)  # images are shown larger
+
+
+def test_an_interrupted_look_goes_on_and_two_processes_find_the_same(
+    detector: Detector, labels: KnownLabels, tmp_path: Path
+):
+    whole, halves = ObjectsFolder(tmp_path / "whole"), ObjectsFolder(tmp_path / "halves")
+    look(detector, labels, whole)
+    assert whole.missing(2) == []
+    for rank in (1, 0):
+        look(detector, labels, halves, rank=rank, count=2)
+        assert halves.missing(2) == ([0] if rank else [])
+    assert halves.fingerprint() == whole.fingerprint()
+
+
+def test_another_detector_begins_anew(detector: Detector, labels: KnownLabels, tmp_path: Path):
+    folder = ObjectsFolder(tmp_path / "objects")
+    look(detector, labels, folder)
+    before = folder.part_file(0).stat().st_mtime_ns
+    look(detector, labels, folder)
+    assert folder.part_file(0).stat().st_mtime_ns == before
+    with torch.no_grad():
+        detector.rpn_head.bbox_pred.bias += 0.1
+    look(detector, labels, folder)
+    assert folder.part_file(0).stat().st_mtime_ns != before
