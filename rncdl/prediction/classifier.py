@@ -204,8 +204,14 @@ def _require_localisation(detector: Detector, predict: PredictSettings) -> None:
 
 
 def for_drawings(classifier: Classifier) -> Classifier:
-    """The same, weighed by all that tells objects from the rest, where it comes from discovery."""
+    """The same, weighed by all that tells objects from the rest, where it comes from discovery.
+
+    Nothing is added where the heads know the background themselves or regions are weighed by their
+    fit: a detector that has learned from objects nobody labelled takes them for its background.
+    """
     if not isinstance(classifier.outputs, _ByHead):
+        return classifier
+    if classifier.outputs.heads.has_background or classifier.by_localisation:
         return classifier
     foreground = classifier.foreground or _Foreground(classifier.outputs.heads)
     return replace(classifier, foreground=foreground, by_objectness=True)

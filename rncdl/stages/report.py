@@ -277,7 +277,7 @@ def _examples_legend(*, named: bool) -> str:
     )
     return (
         "Known classes in quiet colours, novel ones in red tones. A cluster is named "
-        f"{naming}. Scores are in percent: the output's probability, times that of being an object "
-        "by the known head's background row and by the proposals. Of regions that overlap only the "
-        f"best is drawn, and none below {100 * MIN_SHOWN_SCORE:.0f}."
+        f"{naming}. Scores are in percent: the output's probability, times how likely the region "
+        "is an object. Of regions that overlap only the best is drawn, and none below "
+        f"{100 * MIN_SHOWN_SCORE:.0f}."
     )

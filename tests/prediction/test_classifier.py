@@ -102,6 +102,16 @@ def test_drawings_are_weighed_by_all_that_tells_objects_from_the_rest(detector, 
     assert for_drawings(trained) is trained
 
 
+def test_drawings_leave_what_is_weighed_by_fit_or_knows_the_background(detector, heads):
+    detector.localiser = torch.nn.Linear(32, 1)
+    by_fit = discovered(detector, heads, score="localisation")
+    assert for_drawings(by_fit) is by_fit
+    for novel in heads.novel:
+        novel.background = torch.nn.Parameter(torch.ones(1, novel.prototypes.shape[1]))
+    with_background = discovered(detector, heads, score="objectness")
+    assert for_drawings(with_background) is with_background
+
+
 def test_localisation_ranks_by_objectness_and_fit(detector, heads):
     detector.localiser = torch.nn.Linear(32, 1)
     classifier = discovered(detector, heads, score="localisation")
