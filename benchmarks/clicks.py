@@ -345,7 +345,7 @@ def draw(worlds: Sequence[Points], clicks: Sequence[int], out: Path) -> None:
         axes.axhline(float(np.mean(ceiling)), color="0.3", ls=":", label="all labels (ceiling)")
     axes.set(xlabel="clicks", ylabel="AP of the novel classes", ylim=(0, None), xlim=(0, None))
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=110)
 

@@ -113,14 +113,14 @@ def read_fiftyone(folder: Path) -> Iterator[dict[str, Any]]:
                 yield entry(path, one.label, box, mask=packed(mask), score=one.confidence)
 
 
-def read_ultralytics(folder: Path) -> Iterator[dict[str, Any]]:
+def read_ultralytics(folder: Path, task: str) -> Iterator[dict[str, Any]]:
     """Ultralytics' checker of data.yaml, and its dataset, which verifies images and labels."""
     from ultralytics.data.dataset import YOLODataset
     from ultralytics.data.utils import check_det_dataset
 
     data = check_det_dataset(str(folder / "data.yaml"), autodownload=False)
     for part in ("train", "val"):
-        dataset = YOLODataset(img_path=data[part], data=data, task="segment", augment=False)
+        dataset = YOLODataset(img_path=data[part], data=data, task=task, augment=False)
         for image in dataset.get_labels():
             height, width = image["shape"]
             sides = np.array([width, height])
@@ -140,12 +140,9 @@ def read(reader: str, folder: Path) -> Iterator[dict[str, Any]]:
     package, _, name = reader.partition(":")
     if package == "datumaro":
         return read_datumaro(folder, name)
-    readers = {
-        "label-studio-sdk": read_label_studio,
-        "fiftyone": read_fiftyone,
-        "ultralytics": read_ultralytics,
-    }
-    return readers[package](folder)
+    if package == "ultralytics":
+        return read_ultralytics(folder, name)
+    return read_fiftyone(folder) if package == "fiftyone" else read_label_studio(folder)
 
 
 if __name__ == "__main__":

@@ -252,6 +252,11 @@ class RunFolder:
         state, metadata = _load_tensors(path)
         return state, metadata.get("has_masks") == "True"
 
+    def has_masks(self) -> bool:
+        """Whether the trained detector has a mask head; its weights are not loaded."""
+        path = self._needed(self.detector_file, "train it to the end with `rncdl train --resume`")
+        return _read_metadata(path).get("has_masks") == "True"
+
     def record_skipped_images(self, bad_images: Sequence[BadImage]) -> None:
         """Note images that were passed over, each with its reason, one JSON object a line."""
         lines = "".join(f"{json.dumps(asdict(bad))}\n" for bad in bad_images)
@@ -411,6 +416,14 @@ def _load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         with safetensors.safe_open(path, framework="pt") as file:
             names = list(file.keys())
             return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
+    except safetensors.SafetensorError as error:
+        raise UserError(f"{path}: damaged ({error}); make it again.") from error
+
+
+def _read_metadata(path: Path) -> dict[str, str]:
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            return file.metadata() or {}
     except safetensors.SafetensorError as error:
         raise UserError(f"{path}: damaged ({error}); make it again.") from error
 

@@ -12,7 +12,7 @@ from rncdl.config import Settings
 from rncdl.data.viewed_images import Pool
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.loss import UNTAUGHT
-from rncdl.discovery.semi_supervised import best_grouping, semi_supervised_kmeans
+from rncdl.discovery.semi_supervised import PartlyLabelled, best_grouping, semi_supervised_kmeans
 from rncdl.discovery.teacher_space import known_class_space
 from rncdl.errors import UserError
 
@@ -96,18 +96,21 @@ def label_objects(
     # Federated annotations leave known objects out.
     is_complete = not pool.labels.annotations.is_federated
     surely_new = (objects.image_index < pool.num_labelled) & is_complete
+    given = PartlyLabelled(
+        features,
+        objects.labelled,
+        objects.labels,
+        num_known,
+        surely_new=torch.from_numpy(surely_new[grouped]),
+    )
     generator = Generator().manual_seed(seed)
     groupings = [
         semi_supervised_kmeans(
-            features,
-            objects.labelled,
-            objects.labels,
-            num_known=num_known,
+            given,
             num_clusters=num_clusters,
             per_known=settings.teacher.known_prototypes,
             rounds=_ROUNDS,
             generator=generator,
-            surely_new=torch.from_numpy(surely_new[grouped]),
         )
         for _ in range(_STARTS)
     ]

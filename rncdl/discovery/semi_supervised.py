@@ -27,52 +27,51 @@ class Grouping:
 
 
 @dataclass(frozen=True)
-class Material:
-    """What is grouped: features (R, F) without labels, and labelled ones (L, F) of classes (L,)."""
+class PartlyLabelled:
+    """What is grouped: features without labels, and labelled ones."""
 
     features: Tensor
-    surely_new: Tensor
-    """(R,) bool: of no known class"""
+    """(R, F)"""
     labelled: Tensor
+    """(L, F)"""
     labels: Tensor
+    """(L,) their classes in 0..K-1"""
     num_known: int
+    """K"""
+    surely_new: Tensor | None = None
+    """(R,) bool: features that are of no known class; None: none surely is"""
 
 
 def semi_supervised_kmeans(
-    features: Tensor,
-    labelled: Tensor,
-    labels: Tensor,
+    given: PartlyLabelled,
     *,
-    num_known: int,
     num_clusters: int,
     per_known: int,
     rounds: int,
     generator: Generator,
-    surely_new: Tensor | None = None,
 ) -> Grouping:
-    """Groups of unlabelled `features` (R, F), guided by `labelled` ones (L, F) of classes (L,).
+    """Groups of the features without labels, guided by the labelled ones.
 
     Each known class starts with the k-means centroids, `per_known` at most, of its labelled
     features; a cluster starts far from these and from other clusters, as in k-means++. In every
     round labelled features stay with their own class, the others go to the nearest centroid of all,
-    and all move the centroids. `surely_new` (R,): features that are of no known class.
+    and all move the centroids.
     """
-    if surely_new is None:
-        surely_new = torch.zeros(len(features), dtype=torch.bool, device=features.device)
+    labelled, num_known = given.labelled, given.num_known
     starts, owners = [labelled.new_zeros(0, labelled.shape[1])], []
     for known in range(num_known):
-        own = labelled[labels == known]
+        own = labelled[given.labels == known]
         count = min(per_known, len(own))
         if count:
             starts.append(kmeans(own, count, rounds=rounds, generator=generator))
             owners += [known] * count
     first = torch.cat(starts)
-    seeds = draw_seeds(features, num_clusters, generator, away_from=first)
+    seeds = draw_seeds(given.features, num_clusters, generator, away_from=first)
     outputs = torch.tensor([*owners, *range(num_known, num_known + num_clusters)])
     return _refine(
         torch.cat([first, seeds]),
-        outputs.to(features.device),
-        Material(features, surely_new, labelled, labels, num_known),
+        outputs.to(labelled.device),
+        given,
         rounds=rounds,
     )
 
@@ -82,27 +81,27 @@ def best_grouping(groupings: list[Grouping]) -> Grouping:
     return min(groupings, key=lambda one: one.inertia)
 
 
-def _refine(centroids: Tensor, outputs: Tensor, material: Material, *, rounds: int) -> Grouping:
-    everything = torch.cat([material.features, material.labelled])
+def _refine(centroids: Tensor, outputs: Tensor, given: PartlyLabelled, *, rounds: int) -> Grouping:
+    everything = torch.cat([given.features, given.labelled])
     for _ in range(rounds):
-        places, _ = _places(centroids, outputs, material)
+        places, _ = _places(centroids, outputs, given)
         counts = places.bincount(minlength=len(centroids))
         sums = torch.zeros_like(centroids).index_add_(0, places, everything)
         # A centroid that nothing is nearest to stays where it is.
         centroids = torch.where(counts[:, None] > 0, sums / counts.clamp_min(1)[:, None], centroids)
-    places, distances = _places(centroids, outputs, material)
-    found = outputs[places[: len(material.features)]]
+    places, distances = _places(centroids, outputs, given)
+    found = outputs[places[: len(given.features)]]
     return Grouping(centroids, outputs, found, float(distances.sum()))
 
 
-def _places(centroids: Tensor, outputs: Tensor, material: Material) -> tuple[Tensor, Tensor]:
+def _places(centroids: Tensor, outputs: Tensor, given: PartlyLabelled) -> tuple[Tensor, Tensor]:
     """Centroid and squared distance (R + L,) of each feature, the unlabelled ones first."""
-    places, distances = nearest_distances(material.features, centroids)
-    rows = material.surely_new
-    first_cluster = int((outputs < material.num_known).sum())
-    found, squared = nearest_distances(material.features[rows], centroids[first_cluster:])
-    places[rows], distances[rows] = first_cluster + found, squared
-    labelled, labels = material.labelled, material.labels
+    places, distances = nearest_distances(given.features, centroids)
+    if given.surely_new is not None:
+        rows, first_cluster = given.surely_new, int((outputs < given.num_known).sum())
+        found, squared = nearest_distances(given.features[rows], centroids[first_cluster:])
+        places[rows], distances[rows] = first_cluster + found, squared
+    labelled, labels = given.labelled, given.labels
     of_labelled, far = torch.empty_like(labels), labelled.new_empty(len(labels))
     for known in labels.unique().tolist():
         rows, own = labels == known, (outputs == known).nonzero().flatten()

@@ -53,7 +53,7 @@ def _train_baseline(key: str, setup: Setup, seed: int) -> Trained:
         made,
         setup.split.known,
         num_clusters=num_clusters,
-        by_objectness=setup.settings.predict.score in ("objectness", "localisation"),
+        score=setup.settings.predict.score,
     )
     return Trained(setup.detector, setup.split, {f"seed{seed}": classifier})
 

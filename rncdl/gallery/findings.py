@@ -17,7 +17,7 @@ _SYSTEM_NAMES = {
     "trained": "detector as trained (known classes only)",
     "knownonly": "after discovery, known classes only",
     "kmeans": "k-means on region features (confidence 1)",
-    "kmeans_weighed": "the same, weighed by objectness",
+    "kmeans_weighed": "the same, weighed as RNCDL is",
     "random": "RNCDL, random novel head",
 }
 _KNOWN_ONLY = ("trained", "knownonly")

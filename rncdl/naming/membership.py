@@ -3,7 +3,7 @@
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,24 +129,33 @@ class Membership:
         return self._members["margin"][rows] < DOUBTFUL_BELOW
 
 
+@dataclass(frozen=True)
+class ChosenHead:
+    """One of a discovery's heads, and what stands in for it where known classes are concerned."""
+
+    heads: DiscoveryHeads
+    head: int
+    known: nn.Module | None
+    """classifies the known classes in place of the heads"""
+
+
 def open_membership(
     folder: Path,
     bank: Bank,
-    heads: DiscoveryHeads,
     *,
     images: Sequence[ImageRecord],
-    head: int,
-    known: nn.Module | None,
     origin: Mapping[str, Any],
+    open_head: Callable[[], ChosenHead],
 ) -> Membership:
     """The membership as it was kept, or made anew where it comes from something else.
 
-    images: of the bank, in its order.
+    images: of the bank, in its order. `origin`: what it depends on, with the number of known
+    classes as `known`. The head is opened only where it is needed.
     """
-    noted = {**origin, "format": _FORMAT, "head": head, "known": heads.num_known}
+    noted = {**origin, "format": _FORMAT}
     kept = read_membership(folder)
     if kept is None or kept.origin != noted:
-        members, totals = _sort_regions(bank, heads, head=head, known=known)
+        members, totals = _sort_regions(bank, open_head())
         paths = [os.path.abspath(image.path) for image in images]
         _write(folder, members, paths, {"origin": noted, "clusters": _cluster_facts(totals)})
         kept = read_membership(folder)
@@ -174,16 +183,14 @@ def _as_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @torch.inference_mode()
-def _sort_regions(
-    bank: Bank, heads: DiscoveryHeads, *, head: int, known: nn.Module | None
-) -> tuple[np.ndarray, ClusterTotals]:
+def _sort_regions(bank: Bank, chosen: ChosenHead) -> tuple[np.ndarray, ClusterTotals]:
     """One pass over the bank: its regions by output and certainty, and what they add up to."""
-    heads = heads.eval()
+    heads, head = chosen.heads.eval(), chosen.head
     totals = ClusterTotals(heads.num_known, heads.novel[head].prototypes.detach().cpu())
     blocks = [np.zeros(0, MEMBER)]
     counts = bank.counts().clip(min=0)
     with ProgressLine("sort regions into clusters", int(counts.sum()), unit="regions") as progress:
-        for block in look_at_regions(bank, heads, head=head, known=known):
+        for block in look_at_regions(bank, heads, head=head, known=chosen.known):
             totals.add(block)
             blocks.append(_members(block, bank, counts))
             progress.advance(len(block.regions))

@@ -4,7 +4,7 @@ import io
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -32,22 +32,26 @@ _MASK_ALPHA = 80
 _THUMBNAIL, _PHOTOGRAPH, _MASK = range(3)
 
 
-@dataclass(frozen=True)
 class Outliner:
-    """Draws the masks of regions: the detector, and its images as it looks at them."""
+    """Draws the masks of regions, by a detector that is opened for the first of them."""
 
-    detector: Detector
-    images: PlainImages
+    def __init__(self, open_detector: Callable[[], Detector], images: PlainImages) -> None:
+        """images: as the detector looks at them, in the bank's order."""
+        self._open_detector, self._images = open_detector, images
+
+    @cached_property
+    def _detector(self) -> Detector:
+        return self._open_detector()
 
     def outline(self, image: int, box_xyxy: Sequence[float]) -> np.ndarray | None:
         """(height, width) bool pixels of the image; None where it cannot be read any more."""
         try:
-            sample = self.images[image, 0]
+            sample = self._images[image, 0]
         except UserError:
             return None
         if not isinstance(sample, Sample):
             return None
-        rles = outline_regions(self.detector, sample, torch.tensor([box_xyxy]))
+        rles = outline_regions(self._detector, sample, torch.tensor([box_xyxy]))
         return decode_rles(rles, *sample.original_size)[0]
 
 

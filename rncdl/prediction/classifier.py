@@ -104,7 +104,8 @@ class Classifier:
         `objectness` (R,) logits of the RPN; `localisation` (R,) predicted IoU, if it was learned.
         """
         likely = objectness.float().sigmoid()[:, None]
-        if self.by_localisation and localisation is not None:
+        if self.by_localisation:
+            assert localisation is not None, "discovery_classifier requires that it was learned"
             return probabilities * (likely * localisation.float()[:, None]).sqrt()
         return probabilities * likely if self.by_objectness else probabilities
 
@@ -160,6 +161,7 @@ def known_only_classifier(
 ) -> Classifier:
     """The known classes alone after discovery: their probabilities sum to one."""
     heads.to(detector.device).eval()
+    _require_localisation(detector, predict)
     trained = _AsTrained(detector.known_head) if predict.known == "trained" else None
     return Classifier(
         outputs=_KnownOnly(heads, trained),
@@ -177,12 +179,20 @@ def baseline_classifier(
     known: Sequence[str],
     *,
     num_clusters: int,
-    by_objectness: bool,
+    score: str,
 ) -> Classifier:
-    """What a baseline has trained, on the detector's device."""
+    """What a baseline has trained, on the detector's device, weighed by `predict.score`.
+
+    A foreground row is none of its outputs: with that score it is not weighed.
+    """
     outputs.to(detector.device).eval()
-    names = output_names(known, num_clusters)
-    return Classifier(outputs, names, len(known), by_objectness=by_objectness)
+    return Classifier(
+        outputs,
+        output_names(known, num_clusters),
+        len(known),
+        by_objectness=score == "objectness",
+        by_localisation=score == "localisation",
+    )
 
 
 def _require_localisation(detector: Detector, predict: PredictSettings) -> None:

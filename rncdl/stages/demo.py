@@ -36,7 +36,7 @@ from rncdl.training.progress import console, say
 from rncdl.training.schedule import shorten_schedule
 from rncdl.version import versions
 
-PRESET = "shapes"
+PRESET = "shapes-teacher"
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def _measure(
     supervised.save(ceiling_folder.report_json, ceiling_folder.report_md, title=title)
     return [
         _row("k-means on region features", report, "kmeans"),
-        _row("the same, weighed by objectness", report, "kmeans_weighed"),
+        _row("the same, weighed as RNCDL is", report, "kmeans_weighed"),
         _row("RNCDL, random novel head", report, "random"),
         _row("RNCDL", report, "head0"),
         _Row(
@@ -200,9 +200,9 @@ def _classifiers(
     )
     by_kmeans = {
         name: baseline_classifier(
-            detector, centroids, known, num_clusters=num_clusters, by_objectness=weighed
+            detector, centroids, known, num_clusters=num_clusters, score=score
         )
-        for name, weighed in (("kmeans", False), ("kmeans_weighed", True))
+        for name, score in (("kmeans", "softmax"), ("kmeans_weighed", settings.predict.score))
     }
     torch.manual_seed(seed + 1)
     random_heads = build_heads(detector, settings.discover)
@@ -233,7 +233,8 @@ def _show(rows: list[_Row], out: Path, size: DemoSize, *, seed: int, seconds: fl
         "# The demo\n\n"
         f"Drawn world, seed {seed}: {size.classes} classes, {size.known} known. AP in percent on "
         "the validation images, clusters named by the `fixed` protocol. k-means is always sure "
-        "(confidence 1, as in the paper); RNCDL is weighed by objectness. The fully supervised "
+        "(confidence 1, as in the paper); RNCDL is weighed by how likely a region is an object and "
+        "how well it seems to fit. The fully supervised "
         "detector starts from the demo's own and is trained further with all labels.\n\n"
         + markdown_table(_HEADER, cells)
         + f"\nTook {seconds:.0f} s in all. {packages}.\n\n"

@@ -13,13 +13,13 @@ from rncdl.data.datasets import PlainImages
 from rncdl.errors import UserError
 from rncdl.naming.board import Board
 from rncdl.naming.carrying import Earlier, carry_over
-from rncdl.naming.membership import open_membership, read_membership
+from rncdl.naming.membership import ChosenHead, open_membership, read_membership
 from rncdl.naming.pictures import Outliner, Pictures
 from rncdl.naming.server import Served, build_app
 from rncdl.naming.store import DecisionStore, read_decisions, read_heads
 from rncdl.origins import digest
 from rncdl.run_folder import RunFolder
-from rncdl.stages.opening import open_discovery, require_discovery
+from rncdl.stages.opening import OpenDiscovery, open_discovery, require_discovery
 from rncdl.training.progress import say, warn
 
 
@@ -66,40 +66,40 @@ def name_clusters(
 def open_served(run: RunFolder, name: str, head: int, *, names_from: Path | None = None) -> Served:
     """The clusters of one head of a discovery, with what people have decided so far."""
     opened = open_discovery(run, name, head)
-    folder, bank = opened.folder, opened.bank
+    images, data = opened.pool.images, opened.settings.data
+    board = _open_board(opened, names_from)
+    plain = PlainImages(
+        images, short_side_px=data.eval_short_side_px, long_side_px=data.long_side_px
+    )
+    outliner = Outliner(lambda: opened.detector, plain) if run.has_masks() else None
+    title = f"Discovery “{name}” of {run.path.resolve().name}"
+    return Served(board, Pictures(opened.bank, images, outliner), title)
+
+
+def _open_board(opened: OpenDiscovery, names_from: Path | None) -> Board:
+    """The clusters with what was decided about them, and about others before."""
+    folder, known = opened.folder, opened.run.split().known
     fingerprint = digest(folder.heads_file.read_bytes())
     membership = open_membership(
-        folder.membership_dir(head),
-        bank,
-        opened.heads,
+        folder.membership_dir(opened.head),
+        opened.bank,
         images=opened.pool.images,
-        head=head,
-        known=opened.classifier.known,
         origin={
             "heads": fingerprint,
-            "bank": bank.origin,
-            "regions": digest(bank.counts().tobytes()),
+            "head": opened.head,
+            "known": len(known),
             "known_by": opened.settings.predict.known,
+            "bank": opened.bank.origin,
+            "regions": digest(opened.bank.counts().tobytes()),
         },
+        open_head=lambda: ChosenHead(opened.heads, opened.head, opened.classifier.known),
     )
-    store = DecisionStore(
-        folder.decisions_file(head), num_clusters=membership.num_clusters, heads=fingerprint
-    )
-    earlier = [*_earlier_decisions(run, but=folder.decisions_file(head))]
+    decisions_file = folder.decisions_file(opened.head)
+    store = DecisionStore(decisions_file, num_clusters=membership.num_clusters, heads=fingerprint)
+    earlier = [*_earlier_decisions(opened.run, but=decisions_file)]
     if names_from is not None:
         earlier += _earlier_decisions(RunFolder(names_from))
-    board = Board(membership, store, run.split().known, carry_over(membership, earlier))
-    outliner = None
-    if opened.detector.mask_head is not None:
-        data = opened.settings.data
-        plain = PlainImages(
-            opened.pool.images,
-            short_side_px=data.eval_short_side_px,
-            long_side_px=data.long_side_px,
-        )
-        outliner = Outliner(opened.detector, plain)
-    title = f"Discovery “{name}” of {run.path.resolve().name}"
-    return Served(board, Pictures(bank, opened.pool.images, outliner), title)
+    return Board(membership, store, known, carry_over(membership, earlier))
 
 
 def _earlier_decisions(run: RunFolder, *, but: Path | None = None) -> Iterator[Earlier]:

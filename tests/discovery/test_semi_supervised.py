@@ -2,17 +2,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from rncdl.discovery.semi_supervised import Grouping, best_grouping, semi_supervised_kmeans
+from rncdl.discovery.semi_supervised import (
+    Grouping,
+    PartlyLabelled,
+    best_grouping,
+    semi_supervised_kmeans,
+)
 
 
 def group(
     features: Tensor, labelled: Tensor, labels: Tensor, *, clusters: int, per_known: int = 1
 ) -> Grouping:
     return semi_supervised_kmeans(
-        features,
-        labelled,
-        labels,
-        num_known=2,
+        PartlyLabelled(features, labelled, labels, num_known=2),
         num_clusters=clusters,
         per_known=per_known,
         rounds=10,

@@ -20,14 +20,14 @@ from rncdl.discovery.bank import Bank
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.naming.board import Board
 from rncdl.naming.carrying import CarriedOver
-from rncdl.naming.membership import open_membership
+from rncdl.naming.membership import ChosenHead, open_membership
 from rncdl.naming.pictures import Outliner, Pictures
 from rncdl.naming.server import Served, build_app
 from rncdl.naming.store import DecisionStore
 
 TOKEN = "the-token"
 KNOWN = ("car", "dog", "tree")
-ORIGIN = {"heads": "h", "bank": "b", "regions": "r"}
+ORIGIN = {"heads": "h", "bank": "b", "regions": "r", "known": len(KNOWN)}
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,11 @@ def serve(
     """The page of the bank's regions, decisions in `folder`."""
     images = draw_images(folder / "images", len(bank.counts()))
     membership = open_membership(
-        folder / "membership", bank, heads, images=images, head=0, known=None, origin=ORIGIN
+        folder / "membership",
+        bank,
+        images=images,
+        origin=ORIGIN,
+        open_head=lambda: ChosenHead(heads, 0, None),
     )
     store = DecisionStore(
         folder / "decisions.sqlite", num_clusters=membership.num_clusters, heads="h"

@@ -7,7 +7,13 @@ from rncdl.data.records import ImageRecord
 from rncdl.discovery.bank import Bank, BankShape
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.naming import membership as module
-from rncdl.naming.membership import DOUBTFUL_BELOW, Membership, lay_out, open_membership
+from rncdl.naming.membership import (
+    DOUBTFUL_BELOW,
+    ChosenHead,
+    Membership,
+    lay_out,
+    open_membership,
+)
 
 NUM_KNOWN, NUM_CLUSTERS = 3, 5
 
@@ -15,7 +21,11 @@ NUM_KNOWN, NUM_CLUSTERS = 3, 5
 def opened(folder: Path, bank: Bank, heads: DiscoveryHeads, origin: str = "a") -> Membership:
     images = [ImageRecord(i, Path(f"images/{i}.png"), 40, 48) for i in range(len(bank.counts()))]
     return open_membership(
-        folder, bank, heads, images=images, head=0, known=None, origin={"heads": origin}
+        folder,
+        bank,
+        images=images,
+        origin={"heads": origin, "known": NUM_KNOWN},
+        open_head=lambda: ChosenHead(heads, 0, None),
     )
 
 

@@ -48,9 +48,7 @@ def task(discovered: Path) -> BaselineTask:
 def test_a_baseline_classifies_boxes_and_detects(name: str, task: BaselineTask, world: Path):
     # As another process would get it.
     outputs = pickle.loads(pickle.dumps(METHODS[name](task)))
-    classifier = baseline_classifier(
-        task.detector, outputs, "abc", num_clusters=5, by_objectness=False
-    )
+    classifier = baseline_classifier(task.detector, outputs, "abc", num_clusters=5, score="softmax")
     truth = load_dataset(world / "val.json", None, shown=False)
     look = look_at_annotations(
         task.detector, truth, [classifier], settings=task.settings, processes=ALONE
