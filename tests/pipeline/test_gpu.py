@@ -27,7 +27,7 @@ from rncdl.training.interruption import Interrupted
 from rncdl.training.journal import read_journal
 from rncdl.training.processes import choose_device, choose_precision
 from tests.pipeline.test_demo import TINY
-from tests.pipeline.tiny import SETTINGS, WITH_OBJECTS
+from tests.pipeline.tiny import SETTINGS, TEACHER, WITH_OBJECTS
 from tests.pretend_gpu import GPU, pretend_gpu
 
 ON_GPU = [
@@ -119,6 +119,13 @@ def test_a_discovery_resumes_bit_for_bit(run: Path, world: Path, interrupted):
         folder = find_classes(run, world, "again", resume=True)
     again, whole = (folder.discovery(name).heads_file.read_bytes() for name in ("again", "main"))
     assert again == whole
+
+
+def test_a_teacher_looks_and_teaches(run: Path, world: Path):
+    with pretend_gpu():
+        folder = find_classes(run, world, "taught", *TEACHER, "discover.heads=[3]")
+    assert folder.discovery("taught").heads_file.is_file()
+    assert (run / "object_bank" / "counts.i32").is_file()
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,13 @@ import torch
 from rncdl.data.records import AnnotationSet
 from rncdl.detector.training import train_detector
 from rncdl.discovery.filling import open_bank
+from rncdl.discovery.object_bank import open_object_bank
 from rncdl.discovery.online import train_heads_online
 from rncdl.discovery.training import train_heads
 from rncdl.experiments.baselines.methods import METHODS
-from tests.pipeline.tiny import SETTINGS, WITH_OBJECTS, run_rncdl
+from tests.pipeline.tiny import SETTINGS, TEACHER, WITH_OBJECTS, run_rncdl
 
-TRAINERS = (train_detector, open_bank, train_heads, train_heads_online)
+TRAINERS = (train_detector, open_bank, open_object_bank, train_heads, train_heads_online)
 COMPARED = ("kmeans-features", "weng")
 """One that reads the bank and one that looks at images; all baselines are given the same."""
 QUICK = [
@@ -76,6 +77,10 @@ def train_and_discover(files: Path, images: Path, run: Path, *, known: str) -> N
         *("discover", "--run", run, "--unlabelled", files / "unlabelled.json"),
         *("--unlabelled-images", images),
     )
+    run_rncdl(
+        *("discover", "--run", run, "--unlabelled", files / "unlabelled.json"),
+        *("--unlabelled-images", images, "--discovery", "taught", *TEACHER, "discover.heads=[3]"),
+    )
 
 
 @pytest.mark.usefixtures("objects_everywhere")
@@ -93,7 +98,9 @@ def test_scrambled_novel_labels_change_no_training_artefact(world: Path, tmp_pat
                     run / "detector.safetensors",
                     *sorted((run / "train" / "objects").glob("part_*")),
                     run / "discoveries" / "main" / "heads.safetensors",
+                    run / "discoveries" / "taught" / "heads.safetensors",
                     *sorted((run / "bank").glob("*.[fi]*")),
+                    *sorted((run / "object_bank").glob("*.[fi]*")),
                 ]
             }
         )
@@ -166,6 +173,8 @@ def test_no_training_is_given_a_dataset_with_novel_classes(
     pool = ("--unlabelled", files / "unlabelled.json", "--unlabelled-images", world)
     run_rncdl("discover", "--run", run, *pool)
     run_rncdl("discover", "--run", run, *pool, "--discovery", "online", "--online")
+    taught = ("--discovery", "taught", *TEACHER, "discover.heads=[3]")
+    run_rncdl("discover", "--run", run, *pool, *taught)
     shutil.rmtree(run / "bank")
     seen_by_stages = {name: given.pop(name) for name in list(given)}
     run_rncdl(

@@ -12,11 +12,8 @@ from safetensors.torch import load_file
 from rncdl.discovery.bank import MISSING
 from rncdl.run_folder import RunFolder
 from rncdl.training.journal import read_journal
-from tests.pipeline.tiny import run_killed, run_rncdl
+from tests.pipeline.tiny import TEACHER, run_killed, run_rncdl
 
-TEACHER = ("discover.teacher=auto", "teacher.weights=none", "teacher.min_agreement=0.1")
-"""Without weights of others: the detector's own backbone. An untrained detector's masks agree with
-its boxes by chance alone."""
 FEW = "discover.heads=[3]"
 
 

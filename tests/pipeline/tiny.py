@@ -75,6 +75,11 @@ WITH_OBJECTS = ["train.objects_at=0.5", "train.objects_min_score=0", "train.obje
 """Changes of the settings: a look for objects that nobody labelled, after the third step."""
 
 
+TEACHER = ("discover.teacher=auto", "teacher.weights=none", "teacher.min_agreement=0.1")
+"""Without weights of others: the detector's own backbone. The masks of a detector that has hardly
+learned agree with its boxes by chance alone."""
+
+
 def environment() -> dict[str, str]:
     """Of a process that a test starts; as many threads as here, for sums depend on it."""
     return {**os.environ, "PYTHONPATH": str(REPOSITORY)}
