@@ -26,7 +26,7 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 from rncdl.data.masks import encode_rle, rle_to_json
-from rncdl.exports.records import ExportRequest, Shape
+from rncdl.exports.exported import ExportRequest, Shape
 from rncdl.prediction.folder import PredictionFolder
 from rncdl.stages.export import export
 

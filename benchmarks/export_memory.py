@@ -81,7 +81,7 @@ def _place_image(folder: Path, index: int) -> Path:
 
 def export_once(folder: Path, name: str) -> None:
     """Export, and print seconds and peak megabytes before and after."""
-    from rncdl.exports.records import ExportRequest
+    from rncdl.exports.exported import ExportRequest
     from rncdl.stages.export import export
 
     before, start = _peak_mb(), time.perf_counter()

@@ -15,8 +15,8 @@ from typing import Any, Literal, TypeVar
 from rncdl.config import Changes, as_overrides, resolve_settings
 from rncdl.errors import UserError
 from rncdl.evaluation.results import Report
-from rncdl.exports.formats import writer_for
-from rncdl.exports.records import MIN_SCORE, ExportRequest, Only, Placing, Shape
+from rncdl.exports.exported import MIN_SCORE, ExportRequest, Only, Placing, Shape
+from rncdl.exports.writers import writer_for
 from rncdl.gallery.cluster_records import Cluster
 from rncdl.inputs import named_inputs
 from rncdl.prediction.folder import PredictionFolder

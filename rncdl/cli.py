@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rncdl.exports.records import MIN_SCORE, Only, Placing, Shape
+from rncdl.exports.exported import MIN_SCORE, Only, Placing, Shape
 from rncdl.training.launching import is_one_of_many, one_gpu_or_two_processes, run_in_processes
 from rncdl.version import __version__
 
@@ -773,8 +773,8 @@ def _export_detections(
     same command goes on where it stopped. An image that cannot be read or has vanished is reported,
     noted in skipped_images.jsonl and passed over; the exit code is then 3.
     """
-    from rncdl.exports.formats import writer_for
-    from rncdl.exports.records import ExportRequest
+    from rncdl.exports.exported import ExportRequest
+    from rncdl.exports.writers import writer_for
     from rncdl.prediction.folder import PredictionFolder
     from rncdl.prediction.predictor import HeadChoice
     from rncdl.stages import export as stage

@@ -9,8 +9,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from rncdl import cli
-from rncdl.exports.formats import WRITERS
-from rncdl.exports.records import ExportRequest, Only
+from rncdl.exports.exported import ExportRequest, Only
+from rncdl.exports.writers import WRITERS
 
 SHARED = ["train", "-R", "run", "--resume"]
 

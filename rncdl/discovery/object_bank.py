@@ -10,7 +10,7 @@ from rncdl.detector.locating import Search
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank, BankShape
 from rncdl.discovery.filling import Filling, bank_origin, fill_bank
-from rncdl.discovery.objects import ObjectChoice, ObjectFinder
+from rncdl.discovery.object_views import ObjectChoice, ObjectFinder
 from rncdl.discovery.recipe import BankRecipe
 from rncdl.discovery.teacher import FoundTeacher, find_teacher, load_teacher
 from rncdl.errors import UserError

@@ -7,8 +7,8 @@ import msgspec
 from pycocotools import mask as coco_mask
 
 from rncdl.data.masks import rle_to_json
-from rncdl.exports.outlines import outlines
-from rncdl.exports.records import FoundImage, FoundObject, Placing, Shape
+from rncdl.exports.exported import FoundImage, FoundObject, Placing, Shape
+from rncdl.exports.polygons import outlines
 from rncdl.exports.writer import Lines, Writer, encode
 from rncdl.files import json_list, write_atomically, writing_atomically
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 from xml.sax.saxutils import escape, quoteattr
 
 from rncdl.data.run_lengths import row_major_counts
-from rncdl.exports.records import ExportClass, FoundImage, FoundObject, Placing, Shape
+from rncdl.exports.exported import ExportClass, FoundImage, FoundObject, Placing, Shape
 from rncdl.exports.writer import Lines, Writer, colour_code, outline_of
 from rncdl.files import write_atomically, writing_atomically
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from rncdl.data.brush_masks import pack_mask
 from rncdl.data.masks import decode_rles
-from rncdl.exports.records import FoundImage, FoundObject, Placing, Shape
+from rncdl.exports.exported import FoundImage, FoundObject, Placing, Shape
 from rncdl.exports.writer import Lines, Writer, colour_code, encode, outline_of
 from rncdl.files import json_list, write_atomically, writing_atomically
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from rncdl.data.annotation_file import FileImage, read_json
 from rncdl.errors import UserError
+from rncdl.exports.exported import ExportClass, FoundImage, FoundObject, Only
 from rncdl.exports.names import common_folder, flat_names
-from rncdl.exports.records import ExportClass, FoundImage, FoundObject, Only
 from rncdl.origins import digest
 from rncdl.prediction.folder import PredictionFolder
 

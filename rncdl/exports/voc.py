@@ -5,8 +5,8 @@ from xml.sax.saxutils import escape
 
 import msgspec
 
+from rncdl.exports.exported import FoundImage, FoundObject, Shape
 from rncdl.exports.names import without_spaces
-from rncdl.exports.records import FoundImage, FoundObject, Shape
 from rncdl.exports.writer import Lines, Writer, encode, file_below
 from rncdl.files import write_atomically, writing_atomically
 from rncdl.gallery.drawings import class_colour

@@ -8,8 +8,8 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from rncdl.exports.outlines import box_corners, one_outline
-from rncdl.exports.records import ExportClass, FoundImage, FoundObject, Placing, Plan, Shape
+from rncdl.exports.exported import ExportClass, FoundImage, FoundObject, Placing, Plan, Shape
+from rncdl.exports.polygons import box_corners, one_outline
 from rncdl.gallery.drawings import class_colour
 
 Lines = Callable[[], Iterator[bytes]]

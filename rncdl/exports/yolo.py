@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import yaml
 
-from rncdl.exports.records import FoundImage, FoundObject, Shape
+from rncdl.exports.exported import FoundImage, FoundObject, Shape
 from rncdl.exports.writer import Lines, Writer, encode, file_below, outline_of
 from rncdl.files import write_atomically
 

@@ -12,8 +12,8 @@ import numpy as np
 from rncdl.classes import cluster_name, is_cluster_name
 from rncdl.naming.decisions import NOT_AN_OBJECT, Decisions
 from rncdl.naming.edits import RegionKey
-from rncdl.naming.matching import Matches, match_regions
 from rncdl.naming.membership import Membership
+from rncdl.naming.shared_regions import Matches, match_regions
 
 _MIN_SHARE_OF_FOUND = 0.5
 """Of a cluster's regions that were there before, the share that must have been of one class."""

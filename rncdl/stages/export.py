@@ -9,11 +9,11 @@ import numpy as np
 
 from rncdl.data.datasets import BadImage
 from rncdl.data.image_paths import find_images
-from rncdl.exports.folder import ExportFolder, place_image
-from rncdl.exports.formats import choose_shape, writer_for
+from rncdl.exports.export_folder import ExportFolder, place_image
+from rncdl.exports.exported import ExportRequest, FoundImage, Placing, Plan
 from rncdl.exports.predictions import Predictions
-from rncdl.exports.records import ExportRequest, FoundImage, Placing, Plan
 from rncdl.exports.writer import Writer
+from rncdl.exports.writers import choose_shape, writer_for
 from rncdl.gallery.drawings import choose_shown
 from rncdl.prediction.folder import BatchLog, PredictionFolder
 from rncdl.prediction.predictor import HeadChoice

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rncdl.data.masks import encode_rle, rle_to_json
-from rncdl.exports.records import ExportRequest
+from rncdl.exports.exported import ExportRequest
 from rncdl.prediction.folder import PredictionFolder
 from rncdl.stages.export import export
 

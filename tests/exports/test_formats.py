@@ -19,9 +19,9 @@ from rncdl.data.brush_masks import pack_mask, unpack_mask
 from rncdl.data.masks import encode_rle, to_rle
 from rncdl.data.run_lengths import from_row_major_counts, row_major_counts
 from rncdl.errors import UserError
+from rncdl.exports.exported import ExportRequest, Shape
 from rncdl.exports.names import flat_names
-from rncdl.exports.outlines import outlines
-from rncdl.exports.records import ExportRequest, Shape
+from rncdl.exports.polygons import outlines
 from rncdl.prediction.folder import PredictionFolder
 from rncdl.stages.export import export
 from tests.exports.made_up import BOXES, NAMES, mask_of, run_export

@@ -16,7 +16,7 @@ from pycocotools import mask as coco_mask
 from rncdl.data.annotations import load_annotations
 from rncdl.data.check import find_problems
 from rncdl.data.masks import encode_rle, to_rle
-from rncdl.exports.records import Shape
+from rncdl.exports.exported import Shape
 from tests.data.made_up import write_image
 from tests.exports.made_up import detection, run_export, write_predictions
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rncdl.errors import UserError
-from rncdl.exports.formats import WRITERS
-from rncdl.exports.records import ExportRequest
+from rncdl.exports.exported import ExportRequest
 from rncdl.exports.writer import Writer
+from rncdl.exports.writers import WRITERS
 from rncdl.prediction.folder import PredictionFolder
 from rncdl.stages import export as stage
 from tests.exports.made_up import NAMES, run_export
@@ -149,7 +149,7 @@ def test_images_that_prediction_could_not_read_are_told_too(
 def test_copies_are_files_of_their_own_and_links_are_not(
     predictions: PredictionFolder, tmp_path: Path
 ):
-    from rncdl.exports.records import Placing
+    from rncdl.exports.exported import Placing
 
     source = tmp_path / "photos" / NAMES[0]
     for placing, same in ((Placing.LINK, True), (Placing.COPY, False)):

@@ -7,8 +7,8 @@ from rncdl.naming.board import Board
 from rncdl.naming.carrying import CarriedOver, Earlier, Suggestion, carry_over
 from rncdl.naming.deciding import BadDecisionError
 from rncdl.naming.decisions import NOT_AN_OBJECT, Decisions
-from rncdl.naming.matching import match_regions
 from rncdl.naming.membership import Membership
+from rncdl.naming.shared_regions import match_regions
 from rncdl.naming.store import DecisionStore, read_decisions
 from tests.naming.made_up import NUM_CLUSTERS, NUM_KNOWN, MadeUp, Region
 

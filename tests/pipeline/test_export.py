@@ -82,7 +82,8 @@ def test_an_unreadable_image_is_told_and_the_rest_exported(
 
 
 @pytest.mark.parametrize(
-    "after", ["rncdl.prediction.folder.BatchLog.write", "rncdl.exports.folder.ExportFolder.begin"]
+    "after",
+    ["rncdl.prediction.folder.BatchLog.write", "rncdl.exports.export_folder.ExportFolder.begin"],
 )
 def test_a_killed_export_goes_on_to_the_same_files(
     discovered: Path, photos: Path, tmp_path: Path, after: str

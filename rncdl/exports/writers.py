@@ -3,9 +3,9 @@
 from rncdl.errors import UserError, did_you_mean
 from rncdl.exports.coco import CocoWriter, FiftyOneWriter
 from rncdl.exports.cvat import CvatWriter
+from rncdl.exports.exported import ExportRequest, Shape
 from rncdl.exports.huggingface import HuggingFaceWriter
 from rncdl.exports.label_studio import LabelStudioWriter
-from rncdl.exports.records import ExportRequest, Shape
 from rncdl.exports.voc import VocWriter
 from rncdl.exports.writer import Writer
 from rncdl.exports.yolo import YoloWriter

@@ -11,7 +11,7 @@ from typing import Any
 
 from rncdl.data.datasets import BadImage
 from rncdl.errors import UserError
-from rncdl.exports.records import Placing
+from rncdl.exports.exported import Placing
 from rncdl.files import write_atomically
 from rncdl.origins import origin_differences
 from rncdl.prediction.folder import PredictionFolder, read_skipped
