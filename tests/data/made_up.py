@@ -56,6 +56,8 @@ def gradient(height: int = 48, width: int = 64) -> np.ndarray:
 def write_image(path: Path, height: int = 48, width: int = 64) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(gradient(height, width)).save(path)
+    with path.open("ab") as file:  # what follows an image's end is not read: no two files alike
+        file.write(str(path).encode())
     return path
 
 

@@ -26,7 +26,7 @@ from rncdl.training.checkpoints import list_checkpoints, load_checkpoint
 from rncdl.training.interruption import Interrupted
 from rncdl.training.journal import read_journal
 from rncdl.training.processes import choose_device, choose_precision
-from tests.pipeline.test_demo import TINY
+from tests.pipeline.test_demo import EVERY_REGION, TINY
 from tests.pipeline.tiny import SETTINGS, TEACHER, WITH_OBJECTS
 from tests.pretend_gpu import GPU, pretend_gpu
 
@@ -186,7 +186,7 @@ def test_every_row_of_a_comparison(run: Path, world: Path):
 
 def test_the_whole_demo(tmp_path: Path):
     with pretend_gpu():
-        run_demo(tmp_path, seed=0, size=replace(TINY, overrides=tuple(ON_GPU)))
+        run_demo(tmp_path, seed=0, size=replace(TINY, overrides=(*ON_GPU, EVERY_REGION)))
     assert "RNCDL" in (tmp_path / "report.md").read_text()
     assert "<html" in (tmp_path / "report.html").read_text()[:200]
 
