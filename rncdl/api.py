@@ -48,8 +48,9 @@ def train(
 ) -> Path:
     """Train a detector on the known classes; returns the run folder, for the next call.
 
-    run: the folder to make. labelled: COCO or LVIS json; images: its folder of images, where file
-    names are not relative to the json.
+    run: the folder to make.
+    labelled: a COCO or LVIS json.
+    images: its folder of images, where file names are not relative to the json.
     known: names of the known classes, or a file of them; None: all that have annotations.
     val, val_images: a json to measure the known classes on meanwhile (train.evaluate_every).
     start_from: a run whose detector is trained further.
@@ -95,9 +96,12 @@ def discover(
     Returns the run folder. Region features are extracted once into it, and reused by every later
     discovery.
 
-    unlabelled: folders of images, or jsons, with unlabelled_images as the folder of theirs.
+    run: a folder that `train` made.
+    unlabelled: a folder of images or a json, or several.
+    unlabelled_images: the jsons' folder of images.
     labelled, images: as for `train`, if not those that the run was trained on.
     discovery: a name for it; a run may hold several.
+    preset: as for `train`; without it the settings are the run's.
     settings: those to change, e.g. {"discover.heads": [200]}, the number of clusters.
     resume: go on with a discovery that was interrupted.
     """
@@ -132,12 +136,14 @@ def evaluate(
     train_labels: AnyPath | None = None,
     settings: Changes = (),
 ) -> Report | None:
-    """Measure a run on a json in which all classes are annotated; files go into the run folder.
+    """Measure a run where all classes are annotated; every number goes into its folder too.
 
     The report's `find("head0").novel.ap` is the AP of the novel classes by the first novel head,
     each cluster taken for the class that it fits best. Under torchrun, it is None but in the first
     process.
 
+    run: a folder that `train` made.
+    val: a COCO or LVIS json with the annotations of all classes.
     images: the json's folder of images, where file names are not relative to it.
     discovery: its name; None: the newest finished one; "trained": the detector without one.
     train_labels: a fully labelled training json, for rare, common and frequent classes.
@@ -158,6 +164,7 @@ def clusters(
 ) -> list[Cluster]:
     """What a discovery has found: its clusters, in the order of their numbers.
 
+    run: a folder that `train` made.
     discovery: its name; None: the newest finished one.
     head: which novel head, where the discovery has several.
     examples: of each cluster, so many of its most typical regions, of different images.
@@ -188,13 +195,16 @@ def export(
 ) -> Path:
     """Write what is found in images for another tool, or the detector itself; returns `out`.
 
-    format_name: coco, yolo, voc, label-studio, cvat, fiftyone or huggingface, for which `out` is a
-    folder; or onnx, for which it is a file, and PyTorch and ONNX Runtime are compared on `images`.
-    run, images: the run that looks at image files, folders and globs; or predictions: a folder of
-    `rncdl predict`.
+    format_name: coco, yolo, voc, label-studio, cvat, fiftyone, huggingface; or onnx, for the
+    detector itself.
+    out: a folder; for onnx, a file.
+    run, images: the run that looks at image files, folders and globs; for onnx, PyTorch and ONNX
+    Runtime are compared on the images, if any.
+    predictions: a folder of `rncdl predict`, instead of run and images.
     discovery, head, raw, settings: as for `load`.
     min_score: only detections above it (default: 0.1; for onnx, the setting predict.min_score).
-    only: which classes (default: all). keep_overlapping: also what overlaps a better detection.
+    only: which classes (default: all).
+    keep_overlapping: also what overlaps a better detection.
     shape: how objects are outlined (default: the most exact that the format has).
     image_files: what is done with them (default: link).
     val_share: of the images, for yolo and voc (default: 0.1).

@@ -1,6 +1,7 @@
 """Known and novel classes, and the only door through which labels reach training."""
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,11 @@ from rncdl.errors import UserError, did_you_mean
 def cluster_name(cluster: int) -> str:
     """What a cluster is called until somebody names it."""
     return f"novel_{cluster:04d}"
+
+
+def is_cluster_name(name: str) -> bool:
+    """Whether a name is, but for upper and lower case, what clusters are called without one."""
+    return re.fullmatch(r"novel_\d+", name, re.IGNORECASE) is not None
 
 
 @dataclass(frozen=True)

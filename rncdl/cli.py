@@ -18,7 +18,10 @@ from rncdl.exports.records import MIN_SCORE, Only, Placing, Shape
 from rncdl.training.launching import is_one_of_many, one_gpu_or_two_processes, run_in_processes
 from rncdl.version import __version__
 
-SHARED_COMMANDS = ("run", "train", "discover", "evaluate", "predict", "compare", "ablate", "demo")
+SHARED_COMMANDS = (
+    *("run", "train", "discover", "estimate-classes", "evaluate", "predict", "promote", "compare"),
+    *("ablate", "demo"),
+)
 
 
 class _Root(TyperGroup):
@@ -63,7 +66,7 @@ app.add_typer(export_app, name="export")
 
 RunOption = Annotated[Path, typer.Option("--run", "-R", help="The run folder.")]
 ImagesOption = Annotated[
-    Path | None, typer.Option("--images", help="Image folder, if not relative to the json.")
+    Path | None, typer.Option("--images", help="Image folder, if not relative to the labels.")
 ]
 PresetOption = Annotated[
     str | None,
@@ -77,13 +80,13 @@ OverridesArgument = Annotated[
         show_default=False,
     ),
 ]
-ValArgument = Annotated[Path, typer.Argument(help="COCO or LVIS json with all annotations.")]
+ValArgument = Annotated[Path, typer.Argument(help="COCO, LVIS or other labels of all classes.")]
 SeedsOption = Annotated[str, typer.Option("--seeds", help="Seeds of every row, with commas.")]
 PoolOption = Annotated[
     list[Path] | None,
     typer.Option(
         "--unlabelled",
-        help="Folder of images or a json; needed only where no discovery has noted the images.",
+        help="Folder of images, or a dataset; needed only where no discovery has noted the images.",
     ),
 ]
 PoolImagesOption = Annotated[
@@ -348,13 +351,37 @@ def lvis_vg(
 
 @prepare_app.command("check")
 def check(
-    file: Annotated[Path, typer.Argument(help="A COCO or LVIS json, or a folder of images.")],
+    file: Annotated[Path, typer.Argument(help="A dataset in any format, or a folder of images.")],
     images: ImagesOption = None,
 ) -> None:
-    """List what is wrong with a dataset file, and where. Exit code 1 if anything is."""
+    """List what is wrong with a dataset, and where. Exit code 1 if anything is.
+
+    Formats: COCO, LVIS, YOLO, PASCAL VOC, Label Studio's JSON, CVAT for images 1.1.
+    """
     from rncdl.stages.prepare import check_dataset
 
     raise typer.Exit(check_dataset(file, images))
+
+
+@prepare_app.command("convert")
+def convert(
+    dataset: Annotated[
+        Path,
+        typer.Argument(
+            help="data.yaml or folder (YOLO), folder or list (PASCAL VOC), json (Label Studio, "
+            "COCO, LVIS), xml (CVAT for images 1.1)."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="The COCO json to write.")],
+    images: ImagesOption = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Write over a file that is there.")
+    ] = False,
+) -> None:
+    """Write a dataset of another format as COCO. Other commands read these formats, too."""
+    from rncdl.stages.prepare import convert_dataset
+
+    convert_dataset(dataset, images, out, overwrite=overwrite)
 
 
 @app.command("run")
@@ -421,7 +448,8 @@ def run_all(
 def train(
     run: RunOption,
     labelled: Annotated[
-        Path | None, typer.Option("--labelled", help="COCO or LVIS json of the known classes.")
+        Path | None,
+        typer.Option("--labelled", help="Labels of the known classes: COCO, LVIS, YOLO, ..."),
     ] = None,
     images: ImagesOption = None,
     known: Annotated[
@@ -433,7 +461,7 @@ def train(
         ),
     ] = None,
     val: Annotated[
-        Path | None, typer.Option("--val", help="Json to evaluate on (train.evaluate_every).")
+        Path | None, typer.Option("--val", help="Labels to evaluate on (train.evaluate_every).")
     ] = None,
     val_images: Annotated[
         Path | None, typer.Option("--val-images", help="Image folder of --val.")
@@ -486,14 +514,16 @@ def discover(
     run: RunOption,
     unlabelled: Annotated[
         list[Path] | None,
-        typer.Option("--unlabelled", help="Folder of images or a json; may be given repeatedly."),
+        typer.Option(
+            "--unlabelled", help="Folder of images, or a dataset; may be given repeatedly."
+        ),
     ] = None,
     unlabelled_images: Annotated[
         Path | None, typer.Option("--unlabelled-images", help="Image folder of --unlabelled jsons.")
     ] = None,
     labelled: Annotated[
         Path | None,
-        typer.Option("--labelled", help="Labelled json, if not the one the run was trained on."),
+        typer.Option("--labelled", help="Labels, if not those the run was trained on."),
     ] = None,
     images: ImagesOption = None,
     discovery: Annotated[
@@ -537,10 +567,37 @@ def discover(
     )
 
 
+@app.command("estimate-classes")
+@_shared
+def estimate_classes(
+    run: RunOption,
+    unlabelled: Annotated[
+        list[Path] | None,
+        typer.Option("--unlabelled", help="Folder of images or a json; may be given repeatedly."),
+    ] = None,
+    unlabelled_images: Annotated[
+        Path | None, typer.Option("--unlabelled-images", help="Image folder of --unlabelled jsons.")
+    ] = None,
+    preset: PresetOption = None,
+    overrides: OverridesArgument = None,
+) -> None:
+    """Estimate how many new classes there are: known classes are the yardstick.
+
+    A teacher (discover.teacher, else the best that can be had) looks at the objects of the pool;
+    what it has seen is kept for `discover`. The same as discover.heads=auto, without a discovery.
+    """
+    from rncdl.inputs import named_inputs
+    from rncdl.run_folder import RunFolder
+    from rncdl.stages.estimate_classes import estimate_classes as run_estimate
+
+    inputs = named_inputs(RunFolder(run), unlabelled or [], unlabelled_images=unlabelled_images)
+    run_estimate(run, inputs, preset=preset, overrides=overrides or [])
+
+
 @app.command()
 @_shared
 def evaluate(
-    val: Annotated[Path, typer.Argument(help="COCO or LVIS json with all annotations.")],
+    val: Annotated[Path, typer.Argument(help="COCO, LVIS or other labels of all classes.")],
     run: Annotated[Path | None, typer.Option("--run", "-R", help="The run folder.")] = None,
     images: ImagesOption = None,
     discovery: Annotated[
@@ -566,9 +623,13 @@ def evaluate(
             help="Fully labelled training json, for rare / common / frequent where VAL has none.",
         ),
     ] = None,
+    raw: RawOption = False,
     overrides: OverridesArgument = None,
 ) -> None:
-    """Measure a run, or a file of predictions, on a validation file."""
+    """Measure a run, or a file of predictions, on a validation file.
+
+    Clusters that people have named (rncdl name) count as the class of that name in VAL.
+    """
     from rncdl.stages import evaluate as stage
 
     if (run is None) == (predictions is None):
@@ -581,6 +642,7 @@ def evaluate(
             name=_now_discovery(name) or discovery,
             train_labels=train_labels,
             overrides=overrides or [],
+            raw=raw,
         )
     elif predictions is not None:
         stage.evaluate_predictions(
@@ -942,6 +1004,7 @@ def report(
         Path | None,
         typer.Option("--supervised", help="With --val: a run trained with all labels, to compare."),
     ] = None,
+    raw: RawOption = False,
 ) -> None:
     """Write one html page with all that a run has found: numbers, clusters, pictures."""
     from rncdl.run_folder import RunFolder
@@ -953,7 +1016,18 @@ def report(
     compared = None
     if val is not None:
         compared = ComparedImages(val, val_images, RunFolder(supervised) if supervised else None)
-    write_page(run, name=_now_discovery(name) or discovery, out=out, compared=compared)
+    write_page(run, name=_now_discovery(name) or discovery, out=out, compared=compared, raw=raw)
+
+
+@app.command()
+def rounds(run: RunOption) -> None:
+    """Show what each round has brought: the figures of a run and of those it was started from.
+
+    They are those of `rncdl evaluate`; known are the classes that the first round was trained on.
+    """
+    from rncdl.stages.rounds import show_rounds
+
+    show_rounds(run)
 
 
 @app.command("name")
@@ -966,15 +1040,68 @@ def name_clusters(
         ),
     ] = None,
     head: Annotated[int, typer.Option("--head", min=0, help="Whose clusters.")] = 0,
+    names_from: Annotated[
+        Path | None,
+        typer.Option(
+            "--names-from",
+            help="Another run whose decisions are suggested, like those of this run's other "
+            "discoveries: for clusters that share its regions.",
+        ),
+    ] = None,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free one.")] = 0,
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Only print the address.")
     ] = False,
 ) -> None:
     """Open a local page to look at clusters: name, merge, ignore and correct them."""
+    from rncdl.stages.name import PageAddress
     from rncdl.stages.name import name_clusters as serve
 
-    serve(run, discovery=discovery, head=head, port=port, browser=not no_browser)
+    address = PageAddress(port, browser=not no_browser)
+    serve(run, discovery=discovery, head=head, names_from=names_from, address=address)
+
+
+@app.command()
+@_shared
+def promote(
+    run: RunOption,
+    out: Annotated[Path, typer.Option("--out", help="The json to write; it must not exist.")],
+    discovery: Annotated[
+        str | None,
+        typer.Option("--discovery", help="Whose clusters; default: the newest finished one's."),
+    ] = None,
+    head: Annotated[int, typer.Option("--head", min=0, help="Whose clusters.")] = 0,
+    min_score: Annotated[
+        float, typer.Option("--min-score", min=0, max=1, help="Label regions from this score on.")
+    ] = 0.2,
+    min_per_class: Annotated[
+        int,
+        typer.Option("--min-per-class", min=1, help="Leave out new classes with fewer regions."),
+    ] = 5,
+    only_placed: Annotated[
+        bool,
+        typer.Option(
+            "--only-placed",
+            help="Of the named classes, only regions that somebody has put there by hand.",
+        ),
+    ] = False,
+) -> None:
+    """Make labels of what people have named, beside the old ones, for `rncdl train`.
+
+    Regions of named clusters (rncdl name) that score enough become annotations with box, mask,
+    score and origin, in labelled and unlabelled images. The unlabelled images that are added get
+    the known classes that are found in them too.
+    """
+    from rncdl.prediction.predictor import HeadChoice
+    from rncdl.stages.promote import PromoteOptions
+    from rncdl.stages.promote import promote as write_labels
+
+    write_labels(
+        run,
+        out,
+        choice=HeadChoice(discovery, head),
+        options=PromoteOptions(min_score, min_per_class, only_placed),
+    )
 
 
 @app.command("import")

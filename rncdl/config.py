@@ -185,8 +185,11 @@ class PredictSettings(_Settings):
 class DiscoverSettings(_Settings):
     """The discovery phase."""
 
-    heads: tuple[Positive, ...] = (3000,)
-    """Clusters N of each novel head; all are trained at once and each is usable alone."""
+    heads: Annotated[
+        tuple[Positive, ...], BeforeValidator(lambda value: () if value == "auto" else value)
+    ] = (3000,)
+    """Clusters N of each novel head; all are trained at once and each is usable alone. auto, noted
+    as []: as many as a teacher lets one estimate."""
     steps: Positive = 15_000
     batch_images: Positive = 16
     """Pool images per step over all processes."""
@@ -232,6 +235,10 @@ class DiscoverSettings(_Settings):
     """Which class gets which share: the most mass the largest; drawn anew; by position."""
     max_rounds: Positive = 500
     """The assignment stops when the class shares are right, or after this many rounds."""
+    teacher: str = "none"
+    """A frozen network that looks once at each object, cut out of its background; what looks alike
+    to it is one class (ours). A timm model's name, auto: the best that can be had, none: the heads
+    teach themselves, as in the paper."""
     frozen: Literal["all_but_heads", "roi_heads_free", "nothing"] = "all_but_heads"
     single_phase: bool = False
     """Ablation: discovery from an untrained detector, with all detector losses."""
@@ -239,6 +246,26 @@ class DiscoverSettings(_Settings):
     log_every: Positive = 50
     checkpoint_every: Positive = 1000
     tensorboard: bool = False
+
+
+class TeacherSettings(_Settings):
+    """What the teacher of discovery looks at, and how objects are grouped in its eyes (ours)."""
+
+    weights: FirstWeights = "auto"
+    """A file, or auto: what is installed, cached or can be downloaded."""
+    objects_per_image: Positive = 6
+    """The most regions that may be objects, after NMS, the likeliest first."""
+    masks: Literal["both", "own", "segmenter"] = "both"
+    """What objects are cut out by: the detector's mask head, `segmentation.segmenter`, or of both
+    the mask that agrees with the region better."""
+    crop_px: Positive = 96
+    """Side of what it is shown; DINOv2 takes multiples of 14, such as 224."""
+    padding: Fraction = 0.1
+    """Margin around the object, as a share of its longer side."""
+    min_agreement: Fraction = 0.6
+    """IoU of a region with the box of its mask from which on it is an object; below, background."""
+    known_prototypes: Positive = 1
+    """Centroids of a known class."""
 
 
 class SegmentationSettings(_Settings):
@@ -286,6 +313,7 @@ class Settings(_Settings):
     train: TrainSettings = TrainSettings()
     discover: DiscoverSettings = DiscoverSettings()
     predict: PredictSettings = PredictSettings()
+    teacher: TeacherSettings = TeacherSettings()
     segmentation: SegmentationSettings = SegmentationSettings()
     baselines: BaselineSettings = BaselineSettings()
 

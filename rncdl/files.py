@@ -1,10 +1,10 @@
 """Files that are either whole or not there."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from rncdl.errors import UserError
 
@@ -35,3 +35,13 @@ def writing_atomically(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def json_list(entries: Iterable[Any]) -> Iterator[bytes]:
+    """A JSON list, one encoded entry a line."""
+    separator = b"[\n"
+    for entry in entries:
+        yield separator
+        yield bytes(entry)
+        separator = b",\n"
+    yield b"[]" if separator == b"[\n" else b"\n]"

@@ -15,10 +15,10 @@ from rncdl.training.progress import say
 
 
 def load_dataset(path: Path, images: Path | None, *, shown: bool) -> AnnotationSet:
-    """A dataset, with what had to be mended said on the screen."""
+    """A dataset, with what had to be mended and other notes said on the screen."""
     loaded = load_annotations(path, images)
     if shown:
-        for line in loaded.problems.lines():
+        for line in (*loaded.notes, *loaded.problems.lines()):
             say(f"{path.name}: {line}")
     return loaded.annotations
 

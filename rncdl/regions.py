@@ -1,11 +1,18 @@
 """Regions: the record that passes between stages."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from rncdl.data.masks import decode_rles
+from rncdl.data.masks import decode_rles, encode_rle
+from rncdl.errors import UserError
+
+if TYPE_CHECKING:
+    import supervision as sv
 
 
 @dataclass
@@ -73,3 +80,65 @@ class Regions:
         if self.rles is None or self.size_hw is None:
             return None
         return torch.from_numpy(decode_rles(self.rles, *self.size_hw))
+
+    def to_supervision(self) -> "sv.Detections":
+        """The same regions for `supervision`; names are under "class_name", as it wants them.
+
+        Its own fields take boxes, masks, scores and labels; `data` has the other columns, under
+        their names here, and `metadata` the image's size.
+        """
+        try:
+            import supervision as sv
+        except ImportError as error:
+            raise UserError(
+                "supervision is not installed; `pip install 'rncdl[supervision]'` brings it."
+            ) from error
+        masks = self.masks
+        data: dict[str, Any] = {
+            "class_name": None if self.names is None else np.array(self.names, dtype=str),
+            "clusters": self.clusters,
+            "objectness": _to_array(self.objectness),
+            "features": _to_array(self.features),
+            "within_cut": _to_array(self.within_cut),
+        }
+        return sv.Detections(
+            xyxy=self.boxes_xyxy.cpu().numpy(),
+            mask=None if masks is None else masks.numpy(),
+            confidence=_to_array(self.scores),
+            class_id=_to_array(self.labels),
+            data={key: value for key, value in data.items() if value is not None},
+            metadata={} if self.size_hw is None else {"size_hw": self.size_hw},
+        )
+
+    @classmethod
+    def from_supervision(cls, detections: "sv.Detections") -> "Regions":
+        """The regions of `to_supervision`, or of any other detections; sorted from the best."""
+        data = detections.data
+        masks = None if detections.mask is None else np.asarray(detections.mask, dtype=bool)
+        size = detections.metadata.get("size_hw")
+        if masks is not None:
+            size = masks.shape[1:]
+        names, clusters = data.get("class_name"), data.get("clusters")
+        regions = cls(
+            boxes_xyxy=torch.tensor(detections.xyxy, dtype=torch.float32).reshape(-1, 4),
+            scores=_to_tensor(detections.confidence, torch.float32),
+            labels=_to_tensor(detections.class_id, torch.int64),
+            objectness=_to_tensor(data.get("objectness"), torch.float32),
+            features=_to_tensor(data.get("features"), torch.float32),
+            rles=None if masks is None else [encode_rle(mask) for mask in masks],
+            within_cut=_to_tensor(data.get("within_cut"), torch.bool),
+            names=None if names is None else [str(name) for name in names],
+            size_hw=None if size is None else (int(size[0]), int(size[1])),
+            clusters=None if clusters is None else [tuple(map(int, some)) for some in clusters],
+        )
+        if regions.scores is None:
+            return regions
+        return regions[regions.scores.argsort(descending=True, stable=True)]
+
+
+def _to_array(column: Tensor | None) -> np.ndarray | None:
+    return None if column is None else column.detach().cpu().numpy()
+
+
+def _to_tensor(column: Iterable | None, dtype: torch.dtype) -> Tensor | None:
+    return None if column is None else torch.tensor(np.asarray(column)).to(dtype)

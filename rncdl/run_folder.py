@@ -76,7 +76,8 @@ class RunFolder:
                            people decided about its clusters
     skipped_images.jsonl   images passed over because they cannot be read
     evaluations/NAME/VAL/  detections, assignments, report.json and report.md of one evaluation of
-                           discovery NAME, or of the detector as `trained`, on VAL.json
+                           discovery NAME, or of the detector as `trained`, on VAL.json;
+                           NAME/decided/VAL/ with clusters as people have named them
     compare/NAME/          a table of systems, ablate/NAME/ tables of ablations: see TableFolder
     report.html            the page to look at
     ```
@@ -139,6 +140,11 @@ class RunFolder:
         """Region features of the pool, shared by all discoveries of the run."""
         return self.path / "bank"
 
+    @property
+    def object_bank_dir(self) -> Path:
+        """What the teacher has seen of the pool's objects, shared by all discoveries of the run."""
+        return self.path / "object_bank"
+
     def discovery(self, name: str) -> "DiscoveryFolder":
         """The folder of one discovery."""
         if Path(name).name != name or name in ("", "..", AS_TRAINED):
@@ -164,17 +170,25 @@ class RunFolder:
         """Images that could not be read (data.on_bad_image=skip)."""
         return self.path / "skipped_images.jsonl"
 
-    def evaluation(self, val_name: str, discovery: str | None) -> "EvaluationFolder":
-        """The folder of one evaluation: of the detector as trained, or of a discovery."""
-        return EvaluationFolder(self._evaluations_dir(discovery) / val_name)
+    def evaluation(
+        self, val_name: str, discovery: str | None, *, decided: bool = False
+    ) -> "EvaluationFolder":
+        """The folder of one evaluation: of the detector as trained, or of a discovery.
 
-    def evaluations_of(self, discovery: str | None) -> "dict[str, EvaluationFolder]":
+        decided: with its clusters named, merged and ignored by people.
+        """
+        return EvaluationFolder(self._evaluations_dir(discovery, decided) / val_name)
+
+    def evaluations_of(
+        self, discovery: str | None, *, decided: bool = False
+    ) -> "dict[str, EvaluationFolder]":
         """Finished evaluations of a discovery, or of the detector as trained, by validation set."""
-        finished = sorted(self._evaluations_dir(discovery).glob("*/report.json"))
+        finished = sorted(self._evaluations_dir(discovery, decided).glob("*/report.json"))
         return {path.parent.name: EvaluationFolder(path.parent) for path in finished}
 
-    def _evaluations_dir(self, discovery: str | None) -> Path:
-        return self.path / "evaluations" / (discovery or AS_TRAINED)
+    def _evaluations_dir(self, discovery: str | None, decided: bool) -> Path:
+        of_discovery = self.path / "evaluations" / (discovery or AS_TRAINED)
+        return of_discovery / "decided" if decided else of_discovery
 
     def table_dir(self, command: Literal["compare", "ablate"], name: str) -> Path:
         """The folder of a comparison or of ablations."""
@@ -238,6 +252,11 @@ class RunFolder:
         state, metadata = _load_tensors(path)
         return state, metadata.get("has_masks") == "True"
 
+    def has_masks(self) -> bool:
+        """Whether the trained detector has a mask head; its weights are not loaded."""
+        path = self._needed(self.detector_file, "train it to the end with `rncdl train --resume`")
+        return _read_metadata(path).get("has_masks") == "True"
+
     def record_skipped_images(self, bad_images: Sequence[BadImage]) -> None:
         """Note images that were passed over, each with its reason, one JSON object a line."""
         lines = "".join(f"{json.dumps(asdict(bad))}\n" for bad in bad_images)
@@ -288,6 +307,11 @@ class DiscoveryFolder:
     def decisions_file(self, head: int) -> Path:
         """What people decided about a head's clusters."""
         return self.path / f"decisions_head{head}.sqlite"
+
+    def decided_heads(self) -> dict[int, Path]:
+        """The files of people's decisions, by head."""
+        paths = sorted(self.path.glob("decisions_head*.sqlite"))
+        return {int(path.stem.removeprefix("decisions_head")): path for path in paths}
 
     def membership_dir(self, head: int) -> Path:
         """Which cluster of a head each region of the bank belongs to; made again where missing."""
@@ -392,6 +416,14 @@ def _load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         with safetensors.safe_open(path, framework="pt") as file:
             names = list(file.keys())
             return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
+    except safetensors.SafetensorError as error:
+        raise UserError(f"{path}: damaged ({error}); make it again.") from error
+
+
+def _read_metadata(path: Path) -> dict[str, str]:
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            return file.metadata() or {}
     except safetensors.SafetensorError as error:
         raise UserError(f"{path}: damaged ({error}); make it again.") from error
 

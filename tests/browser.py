@@ -62,6 +62,7 @@ class Watched:
         return self.page.evaluate(
             """async () => {
               const images = [...document.images];
+              for (const image of images) image.loading = "eager";
               await Promise.allSettled(images.map((image) => image.decode()));
               return images.filter((image) => !image.naturalWidth).map((image) => image.alt);
             }"""

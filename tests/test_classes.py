@@ -31,6 +31,7 @@ def test_known_are_the_annotated_classes_of_the_labelled_file():
 
 def test_known_by_names_or_by_a_file_of_names(tmp_path):
     assert ClassSplit.from_names("dog, cat").known == ("dog", "cat")
+    assert ClassSplit.from_names(["dog", "cat, wild"]).known == ("dog", "cat, wild")
     path = tmp_path / "known.txt"
     path.write_text("owl\n\n  cat \n")
     assert ClassSplit.from_names(str(path)).known == ("owl", "cat")

@@ -7,6 +7,7 @@ from rncdl import config
 from rncdl.config import (
     RETIRED,
     Settings,
+    as_overrides,
     change,
     dump_settings,
     load_settings,
@@ -57,6 +58,35 @@ def test_overrides_win_over_the_preset_and_the_preset_over_the_defaults(tmp_path
 def test_bad_overrides_name_the_setting_and_the_fix(override, message):
     with pytest.raises(UserError, match=message.replace("[", r"\[")):
         resolve_settings(overrides=[override])
+
+
+def test_no_changes_are_no_overrides():
+    assert as_overrides({}) == as_overrides(()) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"train.rate": 1e-5, "discover.heads": [7, 9], "seed": 3},
+        {"train": {"rate": 1e-5}, "discover": {"heads": (7, 9)}, "seed": 3},
+        ["train.rate=0.00001", "discover.heads=[7,9]", "seed=3"],
+    ],
+)
+def test_settings_by_name_in_groups_and_in_words_are_the_same(changes):
+    settings = resolve_settings(overrides=as_overrides(changes))
+    expected = change(Settings(), train={"rate": 1e-5}, discover={"heads": [7, 9]}, seed=3)
+    assert settings == expected
+
+
+@pytest.mark.parametrize("value", ["none", Path("with space/true: 1.pt"), Path("3")])
+def test_texts_and_paths_come_through_as_they_are(value):
+    settings = resolve_settings(overrides=as_overrides({"detector.weights": value}))
+    assert settings.detector.weights == value
+
+
+def test_a_value_that_is_no_plain_one_is_told_of():
+    with pytest.raises(UserError, match=r"'seed': <object.*give a plain Python value"):
+        as_overrides({"seed": object()})
 
 
 def test_a_change_keeps_the_rest():

@@ -2,6 +2,7 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
 from rncdl.errors import UserError
 from rncdl.run_folder import RunFolder
@@ -49,3 +50,20 @@ def test_an_unfinished_evaluation_is_left_out(tmp_path: Path):
     run = RunFolder(tmp_path)
     run.evaluation("val", "main").path.mkdir(parents=True)
     assert run.evaluations_of("main") == {}
+
+
+@pytest.mark.parametrize("has_masks", [True, False])
+def test_whether_a_detector_has_masks_is_told_without_its_weights(tmp_path: Path, has_masks: bool):
+    run = RunFolder(tmp_path)
+    with pytest.raises(UserError, match=r"detector\.safetensors"):
+        run.has_masks()
+    run.save_detector({"weight": torch.ones(2)}, has_masks=has_masks)
+    assert run.has_masks() is has_masks
+
+
+def test_the_heads_that_people_have_decided_about(tmp_path: Path):
+    folder = RunFolder(tmp_path).discovery("main")
+    assert folder.decided_heads() == {}
+    for head in (0, 2):
+        touch(folder.decisions_file(head))
+    assert folder.decided_heads() == {head: folder.decisions_file(head) for head in (0, 2)}

@@ -61,6 +61,24 @@ class AnnotationFile(msgspec.Struct, gc=False):
     annotations: list[FileAnnotation] = []
     categories: list[FileCategory] = []
 
+    def place_of(self, row: int) -> str:
+        """Where an annotation stands, for a reader."""
+        annotation = self.annotations[row]
+        return f"annotations[{row}] (id {annotation.id}, image {annotation.image_id})"
+
+
+class ConvertedFile(AnnotationFile, gc=False):
+    """What such a file would hold, read from another format."""
+
+    places: list[str] = []
+    """where each annotation stands in the files that it was read from"""
+    notes: list[str] = []
+    """what a person should know of the reading"""
+
+    def place_of(self, row: int) -> str:
+        """Where an annotation stands in the files that it was read from."""
+        return self.places[row]
+
 
 def read_annotation_file(path: Path) -> AnnotationFile:
     """The file's entries; a UserError names the file and the field where something is wrong."""

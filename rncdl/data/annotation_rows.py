@@ -32,7 +32,7 @@ _BOX_PROBLEMS = (
 class AnnotationRows:
     """The A annotations of a file in its own order."""
 
-    annotations: Sequence[FileAnnotation]
+    file: AnnotationFile
     annotation_ids: np.ndarray
     """(A,) int64"""
     image_index: np.ndarray
@@ -52,15 +52,14 @@ class AnnotationRows:
 
     def describe(self, kind: ProblemKind, row: int, *, value: str | None = None) -> Problem:
         """The problem of a row, for a reader; `value` where the kind alone cannot tell it."""
-        annotation = self.annotations[row]
+        annotation = self.file.annotations[row]
         values = {
             ProblemKind.UNKNOWN_CATEGORY: f"category_id {annotation.category_id}",
             ProblemKind.UNKNOWN_IMAGE: f"image_id {annotation.image_id}",
             ProblemKind.DUPLICATE_ANNOTATION_ID: f"id {annotation.id}",
         }
         box = f"bbox [{', '.join('NaN' if n is None else f'{n:g}' for n in annotation.bbox)}]"
-        where = f"annotations[{row}] (id {annotation.id}, image {annotation.image_id})"
-        return Problem(kind, where, value or values.get(kind, box))
+        return Problem(kind, self.file.place_of(row), value or values.get(kind, box))
 
 
 def judge_annotations(
@@ -96,7 +95,7 @@ def judge_annotations(
         **box_problems,
     }
     return AnnotationRows(
-        annotations=annotations,
+        file=file,
         annotation_ids=ids,
         image_index=image_index,
         category_ids=category_ids,

@@ -1,4 +1,4 @@
-"""COCO and LVIS v1 files, and folders of images, as AnnotationSets."""
+"""Datasets of every format, and folders of images, as AnnotationSets."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,14 +11,15 @@ import numpy as np
 
 from rncdl.data.annotation_file import (
     AnnotationFile,
+    ConvertedFile,
     FileImage,
-    read_annotation_file,
     without_garbage_collection,
 )
 from rncdl.data.annotation_rows import AnnotationRows, judge_annotations
 from rncdl.data.image_headers import read_sizes, read_sizes_of_all
 from rncdl.data.image_paths import ImageFinder, list_images
 from rncdl.data.problems import MAX_EXAMPLES, Problem, ProblemCounts, ProblemKind
+from rncdl.data.readers.recognition import is_dataset_folder, read_dataset
 from rncdl.data.records import AnnotationSet, Category, ImageRecord
 from rncdl.data.segmentations import Segmentations
 from rncdl.errors import UserError
@@ -30,17 +31,19 @@ class LoadedAnnotations:
 
     annotations: AnnotationSet
     problems: ProblemCounts = field(default_factory=ProblemCounts)
+    notes: Sequence[str] = ()
+    """what a person should know of the reading"""
 
 
 @without_garbage_collection()
 def load_annotations(path: Path, images_dir: Path | None = None) -> LoadedAnnotations:
-    """The dataset of a COCO or LVIS v1 JSON file.
+    """The dataset of a file or folder in any format of `read_dataset`.
 
     Images are looked for below `images_dir`, then below the file's own folder; whether they are
     there is found out when they are read. Boxes are clipped to their images; annotations that
     cannot be used are left out and counted.
     """
-    file = read_annotation_file(path)
+    file = read_dataset(path, images_dir)
     _refuse_repeats(path, "images", (image.id for image in file.images))
     _refuse_repeats(path, "categories", (category.id for category in file.categories))
     finder = ImageFinder(path, images_dir)
@@ -57,7 +60,8 @@ def load_annotations(path: Path, images_dir: Path | None = None) -> LoadedAnnota
     for kind, found in rows.rows_by_problem.items():
         examples = (rows.describe(kind, row) for row in found[:MAX_EXAMPLES].tolist())
         problems.add(kind, len(found), first=examples)
-    return LoadedAnnotations(_annotation_set(file, images, rows), problems)
+    notes = file.notes if isinstance(file, ConvertedFile) else ()
+    return LoadedAnnotations(_annotation_set(file, images, rows), problems, notes)
 
 
 def load_image_folder(
@@ -89,8 +93,8 @@ def load_images_or_annotations(
     *,
     on_bad_image: Literal["error", "skip"] = "error",
 ) -> LoadedAnnotations:
-    """The images of a folder, or the dataset of an annotation file."""
-    if path.is_dir():
+    """The images of a folder, or the dataset of a file or of a folder with labels."""
+    if path.is_dir() and not is_dataset_folder(path):
         return load_image_folder(path, on_bad_image=on_bad_image)
     return load_annotations(path, images_dir)
 
@@ -125,7 +129,7 @@ def _annotation_set(
 ) -> AnnotationSet:
     """The usable rows, sorted by image and otherwise in the file's order."""
     order = _by_image(rows)
-    masks = map(attrgetter("segmentation"), rows.annotations)
+    masks = map(attrgetter("segmentation"), file.annotations)
     return AnnotationSet(
         images=images,
         categories=tuple(

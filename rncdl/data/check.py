@@ -5,30 +5,31 @@ from pathlib import Path
 
 import numpy as np
 
-from rncdl.data.annotation_file import AnnotationFile, FileImage, read_annotation_file
+from rncdl.data.annotation_file import AnnotationFile, FileImage
 from rncdl.data.annotation_rows import AnnotationRows, judge_annotations
 from rncdl.data.image_headers import Size, read_sizes_of_all
 from rncdl.data.image_paths import ImageFinder, list_images
 from rncdl.data.masks import to_rle
 from rncdl.data.problems import Problem, ProblemKind
+from rncdl.data.readers.recognition import is_dataset_folder, read_dataset
 from rncdl.data.segmentations import Segmentations
 from rncdl.errors import UserError
 
 
 def find_problems(path: Path, images_dir: Path | None = None) -> list[Problem]:
-    """All problems of an annotation file, its masks and the headers of its images.
+    """All problems of a dataset, its masks and the headers of its images.
 
-    A folder is checked as the unlabelled images it holds. A file that is not COCO or LVIS JSON
-    at all raises UserError.
+    A folder without labels is checked as the unlabelled images it holds. What is in no known
+    format at all raises UserError.
     """
-    if path.is_dir():
+    if path.is_dir() and not is_dataset_folder(path):
         paths = list_images(path)
         return [
             _unreadable(path, error)
             for path, error in zip(paths, read_sizes_of_all(paths), strict=True)
             if isinstance(error, UserError)
         ]
-    file = read_annotation_file(path)
+    file = read_dataset(path, images_dir)
     finder = ImageFinder(path, images_dir)
     paths = [finder.find(image, index) for index, image in enumerate(file.images)]
     sizes_on_disk = read_sizes_of_all(paths)
@@ -86,7 +87,7 @@ def _unreadable(path: Path, error: UserError) -> Problem:
 
 
 def _mask_problems(rows: AnnotationRows, sizes: list[Size | None]) -> Iterator[Problem]:
-    masks = Segmentations.pack(annotation.segmentation for annotation in rows.annotations)
+    masks = Segmentations.pack(annotation.segmentation for annotation in rows.file.annotations)
     for row in rows.usable.tolist():
         mask, size = masks[row], sizes[rows.image_index[row]]
         if mask is None or size is None:

@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from rncdl.classes import KnownLabels
-from rncdl.config import Augmentation
 from rncdl.data.colours import STRENGTHS
 from rncdl.data.images import read_image
 from rncdl.data.masks import decode_masks
@@ -23,6 +22,7 @@ from rncdl.data.records import ImageRecord
 from rncdl.data.samples import Sample, unlabelled_sample
 from rncdl.data.transforms import augment_sample, resize_sample
 from rncdl.data.unlabelled_objects import UnlabelledObjects
+from rncdl.data.variation import Variation
 from rncdl.errors import UserError
 
 ItemKey = tuple[int, int]
@@ -70,11 +70,8 @@ class LabelledImages(Dataset[Sample | BadImage]):
     def __init__(
         self,
         labels: KnownLabels,
+        variation: Variation,
         *,
-        short_sides_px: Sequence[int],
-        long_side_px: int,
-        flip: float,
-        strength: Augmentation,
         with_masks: bool,
         on_bad_image: Literal["error", "skip"] = "error",
         cache_mb: int = 0,
@@ -82,10 +79,7 @@ class LabelledImages(Dataset[Sample | BadImage]):
     ) -> None:
         self._labels = labels
         self._objects = objects
-        self._short_sides_px = tuple(short_sides_px)
-        self._long_side_px = long_side_px
-        self._flip = flip
-        self._colours = STRENGTHS[strength]
+        self._variation = variation
         self._with_masks = with_masks
         self._skips_bad_images = on_bad_image == "skip"
         self._reader = ImageReader(cache_mb)
@@ -105,10 +99,10 @@ class LabelledImages(Dataset[Sample | BadImage]):
         return augment_sample(
             sample,
             np.random.default_rng(item_seed),
-            short_sides_px=self._short_sides_px,
-            long_side_px=self._long_side_px,
-            flip=self._flip,
-            colours=self._colours,
+            short_sides_px=self._variation.short_sides_px,
+            long_side_px=self._variation.long_side_px,
+            flip=self._variation.flip,
+            colours=STRENGTHS[self._variation.strength],
         )
 
     def _load(self, image: ImageRecord, image_index: int) -> Sample:

@@ -77,13 +77,17 @@ def _natural_order(path: Path) -> list[list[str | int]]:
 
 
 class ImageFinder:
-    """Finds images below the folder the user named, then below the annotation file's own."""
+    """Finds images below the folder the user named, then below the annotation file's own.
+
+    A dataset that is a folder is its own folder.
+    """
 
     def __init__(self, annotation_file: Path, images_dir: Path | None) -> None:
         if images_dir is not None and not images_dir.is_dir():
             raise UserError(f"{images_dir}: no such folder of images.")
         self._annotation_file = annotation_file
-        roots = (images_dir, annotation_file.parent)
+        own = annotation_file if annotation_file.is_dir() else annotation_file.parent
+        roots = (images_dir, own)
         self._roots = [root.absolute() for root in roots if root is not None]
         self._folders = [str(root) for root in self._roots]
         self._names_in: dict[tuple[str, str], frozenset[str]] = {}
@@ -99,6 +103,10 @@ class ImageFinder:
                 f"{self._annotation_file}: $.images[{index}] (id {image.id}) has neither "
                 "`file_name` nor `coco_url`. One of them must name the image."
             )
+        return self.first_existing(names)
+
+    def first_existing(self, names: Sequence[str]) -> Path:
+        """The first of the names, relative or absolute, that exists, else the first."""
         for root, folder in zip(self._roots, self._folders, strict=True):
             for name in names:
                 if self._exists(folder, name):

@@ -10,10 +10,10 @@ from torch.utils.data import Dataset
 from torchvision.transforms.v2 import functional as geometry
 
 from rncdl.classes import KnownLabels
-from rncdl.config import Augmentation
 from rncdl.data.datasets import BadImage, ImageReader, ItemKey
 from rncdl.data.records import ImageRecord
 from rncdl.data.transforms import resized_size
+from rncdl.data.variation import Variation
 from rncdl.data.views import View, draw_view
 from rncdl.errors import UserError
 
@@ -83,23 +83,17 @@ class ViewedImages(Dataset[ViewedImage | BadImage]):
     def __init__(
         self,
         pool: Pool,
+        variation: Variation,
         *,
         num_views: int,
-        strength: Augmentation,
-        short_sides_px: Sequence[int],
-        long_side_px: int,
         plain_short_side_px: int,
-        flip: float,
         on_bad_image: Literal["error", "skip"] = "error",
         cache_mb: int = 0,
     ) -> None:
         self._pool = pool
+        self._variation = variation
         self._num_views = num_views
-        self._strength = strength
-        self._short_sides_px = tuple(short_sides_px)
-        self._long_side_px = long_side_px
         self._plain_short_side_px = plain_short_side_px
-        self._flip = flip
         self._skips_bad_images = on_bad_image == "skip"
         self._reader = ImageReader(cache_mb)
 
@@ -108,6 +102,7 @@ class ViewedImages(Dataset[ViewedImage | BadImage]):
 
     def __getitem__(self, key: ItemKey) -> ViewedImage | BadImage:
         index, seed = key
+        variation = self._variation
         record = self._pool.images[index]
         try:
             image = self._reader.read(record)
@@ -120,15 +115,15 @@ class ViewedImages(Dataset[ViewedImage | BadImage]):
             draw_view(
                 image,
                 generator,
-                strength=self._strength,
-                short_sides_px=self._short_sides_px,
-                long_side_px=self._long_side_px,
+                strength=variation.strength,
+                short_sides_px=variation.short_sides_px,
+                long_side_px=variation.long_side_px,
                 flip_chance=self._flip_chance(number),
             )
             for number in range(self._num_views)
         ]
         height, width = image.shape[-2:]
-        size = resized_size(height, width, self._plain_short_side_px, self._long_side_px)
+        size = resized_size(height, width, self._plain_short_side_px, variation.long_side_px)
         plain = image
         if size != (height, width):
             plain = geometry.resize_image(image, list(size), antialias=True)
@@ -145,6 +140,7 @@ class ViewedImages(Dataset[ViewedImage | BadImage]):
 
     def _flip_chance(self, number: int) -> float:
         """Of the view that is the `number`th of its image."""
-        if self._strength != "none" or self._flip == 0:
-            return self._flip
+        flip = self._variation.flip
+        if self._variation.strength != "none" or flip == 0:
+            return flip
         return float(number % 2)

@@ -20,6 +20,7 @@ from rncdl.data.batches import TrainingBatches, repeat_factors
 from rncdl.data.datasets import BadImage, LabelledImages
 from rncdl.data.samples import Sample, unlabelled_sample
 from rncdl.data.unlabelled_objects import UnlabelledObjects
+from rncdl.data.variation import Variation
 from rncdl.detector.losses import SupervisedStep
 from rncdl.detector.map_cache import MapCache, SamplesWithMaps, open_map_cache
 from rncdl.detector.model import Detector
@@ -295,10 +296,7 @@ def open_training_loader(
     data = settings.data
     dataset: Dataset[Sample | BadImage] = LabelledImages(
         labels,
-        short_sides_px=data.short_sides_px,
-        long_side_px=data.long_side_px,
-        flip=data.flip,
-        strength=settings.train.augmentation,
+        Variation(data.short_sides_px, data.long_side_px, data.flip, settings.train.augmentation),
         with_masks=with_masks,
         on_bad_image=data.on_bad_image,
         cache_mb=data.cache_mb,

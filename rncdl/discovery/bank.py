@@ -254,6 +254,10 @@ class Bank:
         """(count, 4) regions in the pixels of the image on disk."""
         return torch.from_numpy(self._boxes.read((index,), count).copy())
 
+    def read_objectness(self, index: int, *, count: int) -> Tensor:
+        """(count,) of an image's regions."""
+        return torch.from_numpy(self._objectness.read((index,), count).copy())
+
     def read_matched(self, index: int, view: int, *, count: int) -> tuple[Tensor, Tensor]:
         """(count, F) float16 features and (count,) labels of a labelled image's matched regions."""
         features = torch.from_numpy(self._matched_features.read((index, view), count).copy())

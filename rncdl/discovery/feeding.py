@@ -27,6 +27,9 @@ class DiscoveryBatch:
     """(L, F) regions that lie on annotations"""
     labels: Tensor
     """(L,) their known classes"""
+    targets: Tensor | None = None
+    """(B, H) the teacher's labels of the regions for each head, `UNTAUGHT` where it has none; None:
+    no teacher"""
 
     def to(self, device: torch.device) -> "DiscoveryBatch":
         """The same batch on a device."""
@@ -42,6 +45,7 @@ class DiscoveryBatch:
             views=(change(first), change(second)),
             labelled=change(self.labelled),
             labels=change(self.labels),
+            targets=None if self.targets is None else change(self.targets),
         )
 
 
@@ -95,9 +99,13 @@ class BankFeed:
         size: BatchSize,
         seed: int,
         partner_iou: float | None = None,
+        region_labels: np.ndarray | None = None,
         processes: Processes | None = None,
     ) -> None:
-        """partner_iou: regions that overlap this much stand for each other in the second view."""
+        """partner_iou: regions that overlap this much stand for each other in the second view.
+
+        region_labels (P, R, H): the teacher's, of all images' regions, for each head.
+        """
         self._bank = bank
         self._counts = np.minimum(
             bank.counts(), size.regions_per_image or bank.shape.regions_per_image
@@ -108,6 +116,7 @@ class BankFeed:
         self._images = images
         self._size = size
         self._partner_iou = partner_iou
+        self._region_labels = region_labels
         self._seed, self._processes = seed, processes
 
     def batches(self, start: int = 0) -> Generator[DiscoveryBatch, None, None]:
@@ -173,4 +182,11 @@ class BankFeed:
             views=(torch.cat(first).float(), torch.cat(second).float()),
             labelled=torch.cat(features).float(),
             labels=torch.cat(labels),
+            targets=self._targets([index for index, _ in pool_keys]),
         )
+
+    def _targets(self, images: Sequence[int]) -> Tensor | None:
+        if self._region_labels is None:
+            return None
+        rows = [self._region_labels[index, : self._counts[index]] for index in images]
+        return torch.from_numpy(np.concatenate([self._region_labels[0, :0], *rows]))

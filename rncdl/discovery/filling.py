@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,21 @@ def require_origin(bank: Bank, run: RunFolder, pool: Pool, settings: Settings) -
     )
 
 
+@dataclass(frozen=True)
+class Filling:
+    """What a bank is filled with: its shape and origin, and what is made of a batch of images."""
+
+    title: str
+    shape: BankShape
+    origin: Mapping[str, Any]
+    dataset: ViewedImages
+    item_seed: Callable[[int], int]
+    """of an image's views, by its place in the pool"""
+    extract: Callable[[Sequence[ViewedImage]], list[ExtractedRegions]]
+    if_unnoted: Mapping[str, Any] = field(default_factory=dict)
+    """what to believe of a bank that did not note everything when it was made"""
+
+
 def open_bank(
     folder: Path,
     detector: Detector,
@@ -81,22 +97,44 @@ def open_bank(
     processes: Processes,
 ) -> Bank:
     """The finished bank of this run's detector and pool: made, completed or reused as it is."""
+    recipe = BankRecipe.from_settings(settings)
+    detector.to(processes.device).eval()
+    filling = Filling(
+        title="bank",
+        shape=BankShape(
+            num_images=len(pool),
+            num_labelled=pool.num_labelled,
+            num_views=settings.discover.views,
+            regions_per_image=settings.discover.regions_per_image,
+            matched_per_image=settings.discover.matched_regions_per_image,
+            num_features=settings.detector.box_head_width,
+        ),
+        origin=bank_origin(run, pool, settings),
+        dataset=recipe.view_images(pool, on_bad_image=settings.data.on_bad_image),
+        item_seed=recipe.item_seed,
+        extract=lambda images: _extract(detector, images, recipe),
+        if_unnoted=BankRecipe.from_settings(run.settings()).noted(),
+    )
+    return fill_bank(folder, filling, pool, settings=settings, processes=processes)
+
+
+def fill_bank(
+    folder: Path, filling: Filling, pool: Pool, *, settings: Settings, processes: Processes
+) -> Bank:
+    """The finished bank: made, completed or reused as it is, by all processes together."""
     # One process decides what is missing, and its errors are everybody's.
-    missing = processes.from_main(partial(_find_missing, folder, pool, run, settings))
+    missing = processes.from_main(partial(_find_missing, folder, filling))
     if len(missing):
-        recipe = BankRecipe.from_settings(settings)
         own = share_batches(
             missing, pool, batch_size=settings.predict.batch_size, processes=processes
         )
-        batches = [[(index, recipe.item_seed(index)) for index in batch] for batch in own]
-        dataset = recipe.view_images(pool, on_bad_image=settings.data.on_bad_image)
-        detector.to(processes.device).eval()
+        batches = [[(index, filling.item_seed(index)) for index in batch] for batch in own]
         if processes.is_main and batches:
-            per_batch = time_extraction(detector, [dataset[key] for key in batches[0]], recipe)
+            per_batch = _time_batch(filling.extract, [filling.dataset[key] for key in batches[0]])
             say(f"Extracting takes about {per_batch * len(batches) / 60:.1f} minutes.")
-        loader = BatchLoader(dataset, batches, workers=settings.data.workers)
+        loader = BatchLoader(filling.dataset, batches, workers=settings.data.workers)
         bank = Bank(folder, writable=True, rank=processes.rank)
-        _fill(bank, detector, pool, loader, missing=missing, recipe=recipe, processes=processes)
+        _fill(bank, filling, pool, loader, missing=missing, processes=processes)
         finished = processes.gather(bank.finished)
         processes.from_main(partial(_save_counts, bank, finished))
         bank.close()
@@ -143,24 +181,17 @@ def _range_of(numbers: np.ndarray, *, part: int, count: int) -> np.ndarray:
     return numbers[cuts[part] : cuts[part + 1]]
 
 
-def _find_missing(folder: Path, pool: Pool, run: RunFolder, settings: Settings) -> np.ndarray:
+def _find_missing(folder: Path, filling: Filling) -> np.ndarray:
     """Places in the pool of the images that the bank does not hold; there is a bank then."""
     if not Bank.exists(folder):
-        shape = BankShape(
-            num_images=len(pool),
-            num_labelled=pool.num_labelled,
-            num_views=settings.discover.views,
-            regions_per_image=settings.discover.regions_per_image,
-            matched_per_image=settings.discover.matched_regions_per_image,
-            num_features=settings.detector.box_head_width,
-        )
+        shape = filling.shape
         say(
-            f"Bank: {shape.num_images} images × {shape.num_views} views, at most "
-            f"{shape.num_bytes / 1e9:.2f} GB in {folder}"
+            f"{filling.title.capitalize()}: {shape.num_images} images × {shape.num_views} views, "
+            f"at most {shape.num_bytes / 1e9:.2f} GB in {folder}"
         )
-        Bank.create(folder, shape, bank_origin(run, pool, settings))
+        Bank.create(folder, shape, filling.origin)
     bank = Bank(folder)
-    require_origin(bank, run, pool, settings)
+    bank.require_origin(filling.origin, if_unnoted=filling.if_unnoted)
     if not bank.is_settled:
         bank.save_counts()
     missing = np.flatnonzero(bank.counts() == MISSING)
@@ -170,12 +201,11 @@ def _find_missing(folder: Path, pool: Pool, run: RunFolder, settings: Settings) 
 
 def _fill(
     bank: Bank,
-    detector: Detector,
+    filling: Filling,
     pool: Pool,
     batches: Iterable[Batch[ViewedImage]],
     *,
     missing: np.ndarray,
-    recipe: BankRecipe,
     processes: Processes,
 ) -> None:
     """Extract the batches, and write those of their images that are missing."""
@@ -183,7 +213,11 @@ def _fill(
     position = {str(image.path): index for index, image in enumerate(pool.images)}
     flushed = time.monotonic()
     with ProgressLine(
-        "bank", len(pool), unit="images", start=len(pool) - len(wanted), shown=processes.is_main
+        filling.title,
+        len(pool),
+        unit="images",
+        start=len(pool) - len(wanted),
+        shown=processes.is_main,
     ) as progress:
         try:
             for batch in batches:
@@ -193,7 +227,7 @@ def _fill(
                         bank.mark_unreadable(position[bad.path])
                         say(f"passed over {bad.path}: {bad.reason}")
                 if batch.samples:
-                    extracted = _extract(detector, batch.samples, recipe)
+                    extracted = filling.extract(batch.samples)
                     for image, regions in zip(batch.samples, extracted, strict=True):
                         if image.image_index in wanted:
                             bank.write(image.image_index, regions)
@@ -224,11 +258,18 @@ def _extract(
 def time_extraction(
     detector: Detector, items: Sequence[ViewedImage | BadImage], recipe: BankRecipe
 ) -> float:
+    """Seconds that a batch of the bank takes."""
+    return _time_batch(lambda images: _extract(detector, images, recipe), items)
+
+
+def _time_batch(
+    extract: Callable[[Sequence[ViewedImage]], object], items: Sequence[ViewedImage | BadImage]
+) -> float:
     """Seconds that a batch takes, from the second of two tries: the first one warms up."""
     images = [item for item in items if not isinstance(item, BadImage)]
     seconds = 0.0
     for _ in range(2 if images else 0):
         began = time.perf_counter()
-        _extract(detector, images, recipe)
+        extract(images)
         seconds = time.perf_counter() - began
     return seconds

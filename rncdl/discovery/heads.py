@@ -84,7 +84,8 @@ class NovelHead(nn.Module):
     """N clusters, each a prototype that regions are compared with after a small MLP.
 
     `cosine`: logits are cosines divided by `temperature`; `linear`: inner products plus a bias.
-    Without `projection` the prototypes live in the space of the features.
+    Without `projection` the prototypes live in the space of the features. With `background` one
+    more output, the last, is for regions that show no object.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class NovelHead(nn.Module):
         classifier: Literal["cosine", "linear"] = "cosine",
         temperature: float = TEMPERATURE,
         projection: bool = True,
+        background: bool = False,
     ) -> None:
         super().__init__()
         self.classifier = classifier
@@ -112,10 +114,14 @@ class NovelHead(nn.Module):
             )
         width = projection_width if projection else num_features
         self.prototypes = nn.Parameter(functional.normalize(torch.randn(num_clusters, width)))
-        self.bias = nn.Parameter(torch.zeros(num_clusters)) if classifier == "linear" else None
+        self.background = None
+        if background:
+            self.background = nn.Parameter(functional.normalize(torch.randn(1, width)))
+        num_outputs = num_clusters + background
+        self.bias = nn.Parameter(torch.zeros(num_outputs)) if classifier == "linear" else None
 
     def forward(self, features: Tensor) -> Tensor:
-        """Logits (R, N) of features (R, F), in full precision."""
+        """Logits (R, N), or (R, N + 1) with a background, of features (R, F), in full precision."""
         with in_full_precision(features):
             return self.classify(self.embed(features.float()))
 
@@ -125,8 +131,10 @@ class NovelHead(nn.Module):
         return functional.normalize(embeddings) if self.classifier == "cosine" else embeddings
 
     def classify(self, embeddings: Tensor) -> Tensor:
-        """Logits (R, N) of embeddings (R, D)."""
+        """Logits (R, N), or (R, N + 1) with a background, of embeddings (R, D)."""
         weight: Tensor = self.prototypes
+        if self.background is not None:
+            weight = torch.cat([weight, self.background])
         if self.classifier == "cosine":
             weight = functional.normalize(weight) / self.temperature
         return functional.linear(embeddings, weight, self.bias)
@@ -136,6 +144,8 @@ class NovelHead(nn.Module):
         """Gives the prototypes of a cosine classifier length one; to be called after each step."""
         if self.classifier == "cosine":
             self.prototypes.copy_(functional.normalize(self.prototypes))
+            if self.background is not None:
+                self.background.copy_(functional.normalize(self.background))
 
 
 class DiscoveryHeads(nn.Module):
@@ -156,17 +166,29 @@ class DiscoveryHeads(nn.Module):
         """N of each novel head."""
         return tuple(len(head.prototypes) for head in self.novel)
 
+    @property
+    def has_background(self) -> bool:
+        """Whether the last output is for regions that show no object."""
+        return self.novel[0].background is not None
+
     def forward(self, features: Tensor) -> list[Tensor]:
         """`logits` of every novel head."""
         return [self.logits(features, head) for head in range(len(self.novel))]
 
     def logits(self, features: Tensor, head: int = 0) -> Tensor:
-        """(R, K + N) by one of the novel heads, of features (R, F); known classes first."""
+        """(R, K + N) by one of the novel heads, of features (R, F); known classes first.
+
+        With a background (R, K + N + 1), its logit last.
+        """
         return torch.cat([self.known(features), self.novel[head](features)], 1)
 
     def probabilities(self, features: Tensor, head: int = 0) -> Tensor:
-        """Class probabilities (R, K + N) by one of the novel heads."""
-        return self.logits(features, head).softmax(1)
+        """Class probabilities (R, K + N) by one of the novel heads.
+
+        They sum to one, or, with a background, to what it leaves.
+        """
+        probabilities = self.logits(features, head).softmax(1)
+        return probabilities[:, :-1] if self.has_background else probabilities
 
     def foreground(self, features: Tensor) -> Tensor:
         """How likely each region is an object at all, by the known head's background row, (R,)."""

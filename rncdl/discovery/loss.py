@@ -6,6 +6,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+UNTAUGHT = -100
+"""The label of regions that teach nothing, which cross-entropy passes over."""
+
+
+def taught_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy of regions with the teacher's labels: `logits` (R, C), `targets` (R,).
+
+    No region that it has a label for: zero, with a gradient.
+    """
+    summed = functional.cross_entropy(logits, targets, ignore_index=UNTAUGHT, reduction="sum")
+    return summed / (targets != UNTAUGHT).sum().clamp_min(1)
+
 
 def swapped_loss(
     logits1: Tensor, logits2: Tensor, *, labels1: Tensor, labels2: Tensor, swap: bool = True

@@ -1,5 +1,8 @@
 """The whole of discovery for one choice of settings: from a detector to trained heads."""
 
+from functools import partial
+
+import numpy as np
 import torch
 
 from rncdl.config import DiscoverSettings, Settings
@@ -8,6 +11,7 @@ from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.feeding import BankFeed, BatchSize
 from rncdl.discovery.heads import DiscoveryHeads
+from rncdl.discovery.lessons import label_objects, label_regions, read_objects
 from rncdl.discovery.online import train_heads_online
 from rncdl.discovery.training import train_heads
 from rncdl.models import build_heads, load_detector, new_detector
@@ -38,11 +42,18 @@ def train_from_bank(
     *,
     settings: Settings,
     processes: Processes,
+    objects: Bank | None = None,
 ) -> DiscoveryHeads:
     """Heads trained on the bank's features, saved; goes on where the folder's training stopped.
 
     The bank may hold more regions of an image than the settings ask for: the best are read.
+    `objects`: what the teacher has seen, where there is one.
     """
+    region_labels = None
+    if objects is not None:
+        region_labels = processes.from_main(
+            partial(_region_labels, bank, objects, pool, settings=settings)
+        )
     feed = BankFeed(
         bank,
         pool.images,
@@ -51,7 +62,8 @@ def train_from_bank(
             settings.discover.labelled_images,
             settings.discover.regions_per_image,
         ),
-        partner_iou=settings.discover.partner_iou,
+        partner_iou=None if objects else settings.discover.partner_iou,
+        region_labels=region_labels,
         seed=settings.seed,
         processes=processes,
     )
@@ -66,6 +78,18 @@ def train_from_bank(
     )
     processes.from_main(lambda: folder.save_heads(heads.state_dict()))
     return heads
+
+
+def _region_labels(bank: Bank, objects: Bank, pool: Pool, *, settings: Settings) -> np.ndarray:
+    """The teacher's labels (P, R, H) of the bank's regions, for each of H heads."""
+    seen, made = read_objects(objects), []
+    for num_clusters in settings.discover.heads:
+        labels = label_objects(
+            seen, pool, num_clusters=num_clusters, settings=settings, seed=settings.seed
+        )
+        nothing = pool.labels.split.num_known + num_clusters
+        made.append(label_regions(bank, pool, seen, labels, nothing=nothing))
+    return np.stack(made, axis=2)
 
 
 def train_online(

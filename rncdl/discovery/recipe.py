@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from rncdl.config import LEARNING_SETTINGS, Augmentation, DetectorSettings, Precision, Settings
+from rncdl.data.variation import Variation
 from rncdl.data.viewed_images import Pool, ViewedImages
 from rncdl.detector.losses import PROPOSAL_NMS, ROI_POSITIVE_IOU
 from rncdl.discovery.extraction import RegionChoice
@@ -77,12 +78,9 @@ class BankRecipe:
         """The pool, each image in `num_views` views; None: as many as the bank holds."""
         return ViewedImages(
             pool,
+            Variation(self.short_sides_px, self.long_side_px, self.flip, self.augmentation),
             num_views=num_views or self.views,
-            strength=self.augmentation,
-            short_sides_px=self.short_sides_px,
-            long_side_px=self.long_side_px,
             plain_short_side_px=self.eval_short_side_px,
-            flip=self.flip,
             on_bad_image=on_bad_image,
         )
 

@@ -20,42 +20,58 @@ class Grouping:
     outputs: Tensor
     """(J,) ascending: 0..K-1 known classes, which may have several centroids or none, K.. clusters
     """
+    found: Tensor
+    """(R,) in 0..K+N-1: what each unlabelled feature belongs to"""
     inertia: float
     """sum of the squared distances of all features, labelled ones too, from their centroids"""
 
 
+@dataclass(frozen=True)
+class PartlyLabelled:
+    """What is grouped: features without labels, and labelled ones."""
+
+    features: Tensor
+    """(R, F)"""
+    labelled: Tensor
+    """(L, F)"""
+    labels: Tensor
+    """(L,) their classes in 0..K-1"""
+    num_known: int
+    """K"""
+    surely_new: Tensor | None = None
+    """(R,) bool: features that are of no known class; None: none surely is"""
+
+
 def semi_supervised_kmeans(
-    features: Tensor,
-    labelled: Tensor,
-    labels: Tensor,
+    given: PartlyLabelled,
     *,
-    num_known: int,
     num_clusters: int,
     per_known: int,
     rounds: int,
     generator: Generator,
 ) -> Grouping:
-    """Groups of unlabelled `features` (R, F), guided by `labelled` ones (L, F) of classes (L,).
+    """Groups of the features without labels, guided by the labelled ones.
 
     Each known class starts with the k-means centroids, `per_known` at most, of its labelled
     features; a cluster starts far from these and from other clusters, as in k-means++. In every
     round labelled features stay with their own class, the others go to the nearest centroid of all,
     and all move the centroids.
     """
+    labelled, num_known = given.labelled, given.num_known
     starts, owners = [labelled.new_zeros(0, labelled.shape[1])], []
     for known in range(num_known):
-        own = labelled[labels == known]
+        own = labelled[given.labels == known]
         count = min(per_known, len(own))
         if count:
             starts.append(kmeans(own, count, rounds=rounds, generator=generator))
             owners += [known] * count
     first = torch.cat(starts)
-    seeds = draw_seeds(features, num_clusters, generator, away_from=first)
+    seeds = draw_seeds(given.features, num_clusters, generator, away_from=first)
     outputs = torch.tensor([*owners, *range(num_known, num_known + num_clusters)])
     return _refine(
         torch.cat([first, seeds]),
-        outputs.to(features.device),
-        (features, labelled, labels),
+        outputs.to(labelled.device),
+        given,
         rounds=rounds,
     )
 
@@ -65,27 +81,27 @@ def best_grouping(groupings: list[Grouping]) -> Grouping:
     return min(groupings, key=lambda one: one.inertia)
 
 
-def _refine(
-    centroids: Tensor, outputs: Tensor, material: tuple[Tensor, Tensor, Tensor], *, rounds: int
-) -> Grouping:
-    features, labelled, _ = material
-    everything = torch.cat([features, labelled])
+def _refine(centroids: Tensor, outputs: Tensor, given: PartlyLabelled, *, rounds: int) -> Grouping:
+    everything = torch.cat([given.features, given.labelled])
     for _ in range(rounds):
-        places, _ = _places(centroids, outputs, material)
+        places, _ = _places(centroids, outputs, given)
         counts = places.bincount(minlength=len(centroids))
         sums = torch.zeros_like(centroids).index_add_(0, places, everything)
         # A centroid that nothing is nearest to stays where it is.
         centroids = torch.where(counts[:, None] > 0, sums / counts.clamp_min(1)[:, None], centroids)
-    _, distances = _places(centroids, outputs, material)
-    return Grouping(centroids, outputs, float(distances.sum()))
+    places, distances = _places(centroids, outputs, given)
+    found = outputs[places[: len(given.features)]]
+    return Grouping(centroids, outputs, found, float(distances.sum()))
 
 
-def _places(
-    centroids: Tensor, outputs: Tensor, material: tuple[Tensor, Tensor, Tensor]
-) -> tuple[Tensor, Tensor]:
+def _places(centroids: Tensor, outputs: Tensor, given: PartlyLabelled) -> tuple[Tensor, Tensor]:
     """Centroid and squared distance (R + L,) of each feature, the unlabelled ones first."""
-    features, labelled, labels = material
-    places, distances = nearest_distances(features, centroids)
+    places, distances = nearest_distances(given.features, centroids)
+    if given.surely_new is not None:
+        rows, first_cluster = given.surely_new, int((outputs < given.num_known).sum())
+        found, squared = nearest_distances(given.features[rows], centroids[first_cluster:])
+        places[rows], distances[rows] = first_cluster + found, squared
+    labelled, labels = given.labelled, given.labels
     of_labelled, far = torch.empty_like(labels), labelled.new_empty(len(labels))
     for known in labels.unique().tolist():
         rows, own = labels == known, (outputs == known).nonzero().flatten()

@@ -146,7 +146,9 @@ def _empty_memories(
     heads: DiscoveryHeads, settings: DiscoverSettings, processes: Processes
 ) -> tuple[FeatureMemory, FeatureMemory]:
     images = processes.share_of(settings.batch_images, what="discover.batch_images")
-    capacity = settings.memory_batches * images * settings.regions_per_image
+    # A teacher's labels are made once, for all regions: nothing needs to be remembered.
+    num_batches = settings.memory_batches if settings.teacher == "none" else 0
+    capacity = num_batches * images * settings.regions_per_image
     num_features = heads.known.linear.in_features
     return (
         FeatureMemory(capacity, num_features, device=processes.device),

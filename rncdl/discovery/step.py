@@ -11,7 +11,12 @@ from rncdl.discovery._accelerated_sinkhorn import accelerated_sinkhorn
 from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.heads import DiscoveryHeads, kept_statistics
 from rncdl.discovery.kmeans import kmeans_pseudo_labels
-from rncdl.discovery.loss import discovery_loss, supervised_loss, swapped_loss
+from rncdl.discovery.loss import (
+    discovery_loss,
+    supervised_loss,
+    swapped_loss,
+    taught_loss,
+)
 from rncdl.discovery.prior import class_shares, order_shares
 
 SHARE_TOLERANCE = 1e-3
@@ -53,13 +58,14 @@ class StepStatistics:
     """What a step has to report; scalar tensors, means over views and heads."""
 
     swapped_loss: Tensor
+    """by the other view's pseudo-labels, or by the teacher's labels"""
     supervised_loss: Tensor
     share_error: Tensor
     num_rounds: Tensor
     clusters_in_use: Tensor
     """Of the N of a head, those predicted for at least one region's worth of batch and memory"""
     label_entropy: Tensor
-    """Mean entropy of the pseudo-labels of a region, in nats"""
+    """Mean entropy of the pseudo-labels of a region, or, with a teacher, of its probabilities"""
 
 
 Starts = list[list[Tensor | None]]
@@ -112,6 +118,35 @@ def discovery_step(
     loss = discovery_loss(swapped, supervised, alpha=alpha)
     next_starts = [[made.log_scalings for made in view] for view in (first, second)]
     return loss, _statistics(swapped, supervised, [*first, *second]), next_starts
+
+
+def taught_step(
+    heads: DiscoveryHeads, batch: DiscoveryBatch, *, alpha: float
+) -> tuple[Tensor, StepStatistics]:
+    """The loss by the teacher's labels of the regions, the same in both views."""
+    targets = batch.targets
+    assert targets is not None
+    sizes = [2 * len(targets), len(batch.labelled)]
+    taught, supervised, used, entropies = [], [], [], []
+    for head, logits in enumerate(heads(torch.cat([*batch.views, batch.labelled]))):
+        own, labelled_logits = logits.split(sizes)
+        taught.append(taught_loss(own, targets[:, head].repeat(2)))
+        supervised.append(supervised_loss(labelled_logits, batch.labels))
+        with torch.no_grad():
+            mass = own.softmax(1)
+            clusters = slice(heads.num_known, heads.num_known + heads.num_clusters[head])
+            used.append((mass.sum(0)[clusters] >= 1).sum())
+            entropies.append(torch.special.entr(mass).sum(1).mean().nan_to_num())
+    nothing = torch.zeros_like(entropies[0])
+    statistics = StepStatistics(
+        swapped_loss=_mean(taught).detach(),
+        supervised_loss=_mean(supervised).detach(),
+        share_error=nothing,
+        num_rounds=nothing,
+        clusters_in_use=_mean(used),
+        label_entropy=_mean(entropies),
+    )
+    return discovery_loss(taught, supervised, alpha=alpha), statistics
 
 
 @torch.no_grad()

@@ -14,7 +14,13 @@ from rncdl.discovery.divergence import has_collapsed
 from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.heads import DiscoveryHeads, RowNorm
 from rncdl.discovery.state import DiscoveryState, fill_memories, first_state, restore
-from rncdl.discovery.step import SHARE_TOLERANCE, Labelling, StepStatistics, discovery_step
+from rncdl.discovery.step import (
+    SHARE_TOLERANCE,
+    Labelling,
+    StepStatistics,
+    discovery_step,
+    taught_step,
+)
 from rncdl.errors import UserError
 from rncdl.training.interruption import StopRequest, stop_request
 from rncdl.training.journal import Journal
@@ -116,6 +122,8 @@ def _loss(
     seed: int,
 ) -> tuple[Tensor, StepStatistics]:
     """The step's loss and figures; the state remembers where the next assignment starts."""
+    if batch.targets is not None:
+        return taught_step(heads, batch, alpha=settings.alpha)
     loss, statistics, state.starts = discovery_step(
         heads,
         batch,

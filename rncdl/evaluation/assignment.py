@@ -5,7 +5,7 @@ dataset, by column.
 """
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,14 +15,14 @@ from scipy.optimize import linear_sum_assignment
 
 from rncdl.data.records import Category
 
-Protocol = Literal["fixed", "paper"]
+Protocol = Literal["fixed", "paper", "named"]
 
 UNMAPPED = -1
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """Which class each of the C outputs stands for, at most one output per class."""
+    """Which class each of the C outputs stands for, at most one output per class but by name."""
 
     class_columns: np.ndarray
     """(C,) int64: column of the class, `UNMAPPED` where there is none"""
@@ -54,13 +54,18 @@ def count_matrix(
 
 
 def assign_clusters(
-    counts: np.ndarray, known_class_columns: np.ndarray, *, protocol: Protocol
+    counts: np.ndarray,
+    known_class_columns: np.ndarray,
+    *,
+    protocol: Protocol,
+    named: Mapping[int, int] | None = None,
 ) -> Assignment:
     """The one-to-one assignment with the largest total count.
 
     counts: (C, classes); known_class_columns: (K,) column of each known output, `UNMAPPED` where
-    the dataset lacks the class. `fixed`: known outputs keep their class and clusters get novel
-    classes only. `paper`: all outputs enter with all classes.
+    the dataset lacks the class; named: the same of outputs that people have named. `fixed`: known
+    and named outputs keep their class, and the others get novel classes that are left. `named`:
+    the others get none. `paper`: all outputs enter with all classes.
 
     The assignment also pairs what is left over; a pair that shares no sample is such an accident
     of the solver's order and is dropped.
@@ -68,9 +73,13 @@ def assign_clusters(
     num_known = len(known_class_columns)
     class_columns = np.full(len(counts), UNMAPPED, dtype=np.int64)
     rows, columns = np.arange(len(counts)), np.arange(counts.shape[1])
-    if protocol == "fixed":
+    if protocol != "paper":
         class_columns[:num_known] = known_class_columns
-        rows, columns = rows[num_known:], np.setdiff1d(columns, known_class_columns)
+        for output, column in (named or {}).items():
+            class_columns[output] = column
+        given = [*range(num_known), *(named or {})]
+        rows = np.setdiff1d(rows, given) if protocol == "fixed" else rows[:0]
+        columns = np.setdiff1d(columns, class_columns)
     chosen, paired = linear_sum_assignment(counts[np.ix_(rows, columns)], maximize=True)
     chosen, paired = rows[chosen], columns[paired]
     shares = counts[chosen, paired] > 0
@@ -86,7 +95,7 @@ def assign_clusters(
     )
 
 
-_HEADER = ["output", "kind", "category_id", "class", "count", "size", "purity"]
+_HEADER = ["output", "kind", "name", "category_id", "class", "count", "size", "purity"]
 _COUNTS_HEADER = ["output", "category_id", "class", "count"]
 
 
@@ -100,10 +109,13 @@ def write_counts(path: Path, counts: np.ndarray, categories: Sequence[Category])
             writer.writerow([output, category.id, category.name, counts[output, column]])
 
 
-def write_assignment(path: Path, assignment: Assignment, categories: Sequence[Category]) -> None:
-    """A csv with one line per output, for people and for `read_assignment`.
+def write_assignment(
+    path: Path, assignment: Assignment, categories: Sequence[Category], *, names: Sequence[str]
+) -> None:
+    """A csv with one line per output.
 
-    categories: those of the columns. An unmapped output has no category_id and no class.
+    categories: those of the columns; names: (C,) of the outputs. An unmapped output has no
+    category_id and no class.
     """
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -114,6 +126,7 @@ def write_assignment(path: Path, assignment: Assignment, categories: Sequence[Ca
                 [
                     output,
                     "known" if output < assignment.num_known else "cluster",
+                    names[output],
                     categories[column].id if named else "",
                     categories[column].name if named else "",
                     assignment.counts[output],

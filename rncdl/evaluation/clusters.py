@@ -1,8 +1,10 @@
 """What a system's outputs stand for, by the annotated boxes they took."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from rncdl.classes import ClassSplit
+from rncdl.classes import ClassSplit, is_cluster_name
 from rncdl.data.records import AnnotationSet
 from rncdl.errors import UserError
 from rncdl.evaluation.assignment import (
@@ -16,12 +18,17 @@ from rncdl.evaluation.clustering_scores import score_clustering
 from rncdl.evaluation.results import Clusters
 
 PROTOCOLS: tuple[Protocol, ...] = ("fixed", "paper")
+PROTOCOLS_OF_NAMED: tuple[Protocol, ...] = ("fixed", "named")
 
 
 def score_clusters(
-    outputs: np.ndarray, truth: AnnotationSet, split: ClassSplit, *, num_clusters: int
+    outputs: np.ndarray, truth: AnnotationSet, split: ClassSplit, *, names: Sequence[str]
 ) -> Clusters:
-    """Clustering scores on the annotated boxes, and the assignment by each protocol."""
+    """Clustering scores on the annotated boxes, and the assignment by each protocol.
+
+    names: (C,) of all outputs, the known ones first. An output that people have named stands for
+    the class of that name, or for none where the file lacks it.
+    """
     column_of = {category.id: column for column, category in enumerate(truth.categories)}
     seen = (outputs >= 0) & ~truth.is_crowd
     columns = np.array([column_of[i] for i in truth.category_ids.tolist()], dtype=np.int64)
@@ -30,25 +37,37 @@ def score_clusters(
     known_columns = np.full(split.num_known, UNMAPPED, dtype=np.int64)
     for category_id, k in known_ids.items():
         known_columns[k] = column_of[category_id]
+    named = _named_columns(names, truth, num_known=split.num_known)
     counts = count_matrix(
         outputs[seen],
         columns[seen],
-        num_outputs=split.num_known + num_clusters,
+        num_outputs=len(names),
         num_classes=len(truth.categories),
     )
     groups = {"known": seen & is_known, "novel": seen & ~is_known, "all": seen}
     return Clusters(
-        num_clusters=num_clusters,
+        num_clusters=len(names) - split.num_known,
         scores={
             name: score_clustering(outputs[rows], columns[rows]) for name, rows in groups.items()
         },
         assignments={
-            protocol: assign_clusters(counts, known_columns, protocol=protocol)
-            for protocol in PROTOCOLS
+            protocol: assign_clusters(counts, known_columns, protocol=protocol, named=named)
+            for protocol in (PROTOCOLS_OF_NAMED if named else PROTOCOLS)
         },
         counts=counts,
         novel_called_known=_share_below(outputs[groups["novel"]], split.num_known),
     )
+
+
+def _named_columns(names: Sequence[str], truth: AnnotationSet, *, num_known: int) -> dict[int, int]:
+    """Output -> column of the class that it is named after, upper and lower case being one."""
+    categories = [category.name for category in truth.categories]
+    column_of = {name.casefold(): column for column, name in enumerate(categories)}
+    return {
+        output: column_of.get(name.casefold(), UNMAPPED)
+        for output, name in enumerate(names)
+        if output >= num_known and not is_cluster_name(name)
+    }
 
 
 def _share_below(outputs: np.ndarray, num_known: int) -> float | None:

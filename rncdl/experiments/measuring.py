@@ -17,7 +17,6 @@ from rncdl.evaluation.ap_tables import write_class_csv
 from rncdl.evaluation.assignment import Protocol, write_assignment, write_counts
 from rncdl.evaluation.average_precision import APResult, evaluate_detections
 from rncdl.evaluation.clusters import (
-    PROTOCOLS,
     assigned_category_ids,
     known_category_ids,
     score_clusters,
@@ -89,7 +88,7 @@ def measure(
         detector, truth, list(clustering.values()), settings=settings, processes=processes
     )
     clusters = {
-        name: score_clusters(outputs, truth, split, num_clusters=one.num_novel)
+        name: score_clusters(outputs, truth, split, names=one.names)
         for (name, one), outputs in zip(clustering.items(), look.outputs, strict=True)
     }
     named = list(_name_outputs(classifiers, clusters, truth, split))
@@ -184,8 +183,8 @@ def _name_outputs(
         if name not in clusters:
             yield _Named(name, classifier, None, known_category_ids(split, truth))
             continue
-        for protocol in PROTOCOLS:
-            ids = assigned_category_ids(clusters[name].assignments[protocol], truth)
+        for protocol, assignment in clusters[name].assignments.items():
+            ids = assigned_category_ids(assignment, truth)
             yield _Named(name, classifier, protocol, ids)
 
 
@@ -247,7 +246,12 @@ def _write_tables(
     for one in named:
         if one.protocol is not None:
             assignment = clusters[one.system].assignments[one.protocol]
-            write_assignment(folder.assignment(one.name), assignment, truth.categories)
+            write_assignment(
+                folder.assignment(one.name),
+                assignment,
+                truth.categories,
+                names=one.classifier.names,
+            )
     for system, of_system in clusters.items():
         write_counts(folder.confusion(system), of_system.counts, truth.categories)
     for score in scores:

@@ -151,7 +151,13 @@ def train_discovery(setup: Setup, key: str, settings: Settings, *, bank: Bank | 
         )
     else:
         heads = train_from_bank(
-            folder, detector, setup.pool, bank, settings=settings, processes=setup.processes
+            folder,
+            detector,
+            setup.pool,
+            bank,
+            settings=settings,
+            processes=setup.processes,
+            objects=setup.objects(settings),
         )
     records = read_journal(folder.journal)
     problem = find_problem(heads, records[-1]) if records else None

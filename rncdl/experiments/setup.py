@@ -17,6 +17,7 @@ from rncdl.detector.locating import RegionCache
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.filling import open_bank
+from rncdl.discovery.object_bank import open_object_bank
 from rncdl.errors import UserError
 from rncdl.experiments.table_folder import TableFolder
 from rncdl.inputs import load_dataset, load_pool, named_inputs
@@ -69,6 +70,22 @@ class Setup:
                 self.pool,
                 run=self.run,
                 settings=settings or self.settings,
+                processes=self.processes,
+            )
+        return self._banks[folder]
+
+    def objects(self, settings: Settings) -> Bank | None:
+        """What the teacher of these settings has seen, made once; None: they have no teacher."""
+        folder = self.run.object_bank_dir
+        if settings.discover.teacher == "none":
+            return None
+        if folder not in self._banks:
+            self._banks[folder] = open_object_bank(
+                folder,
+                self.detector,
+                self.pool,
+                run=self.run,
+                settings=settings,
                 processes=self.processes,
             )
         return self._banks[folder]

@@ -9,8 +9,8 @@ from pycocotools import mask as coco_mask
 from rncdl.data.masks import rle_to_json
 from rncdl.exports.outlines import outlines
 from rncdl.exports.records import FoundImage, FoundObject, Placing, Shape
-from rncdl.exports.writer import Lines, Writer, encode, json_list
-from rncdl.files import write_atomically, writing_atomically
+from rncdl.exports.writer import Lines, Writer, encode
+from rncdl.files import json_list, write_atomically, writing_atomically
 
 
 class _Line(msgspec.Struct):
@@ -20,13 +20,15 @@ class _Line(msgspec.Struct):
 
 
 class CocoWriter(Writer):
-    """annotations.json, results.json and images/. Category ids count from 1."""
+    """annotations/, results.json and images/, as COCO lays them out. Category ids count from 1."""
 
     shapes = (Shape.MASK, Shape.POLYGON, Shape.BOX)
     placings: ClassVar[tuple[Placing, ...]] = (Placing.LINK, Placing.COPY, Placing.LEAVE)
-    written: ClassVar[tuple[str, ...]] = ("annotations.json", "results.json", "images")
-    how_to_open: ClassVar[str] = "{out}/annotations.json with the images in {out}/images"
-    dataset_file: ClassVar[str] = "annotations.json"
+    written: ClassVar[tuple[str, ...]] = ("annotations", "results.json", "images")
+    how_to_open: ClassVar[str] = (
+        "{out}/annotations/instances_default.json with the images in {out}/images"
+    )
+    dataset_file: ClassVar[str] = "annotations/instances_default.json"
     images_dir: ClassVar[str] = "images"
 
     def image_path(self, image: FoundImage) -> str:

@@ -11,17 +11,31 @@ from rncdl.exports.records import FoundImage, FoundObject, Shape
 from rncdl.exports.writer import Lines, Writer, encode
 from rncdl.files import write_atomically, writing_atomically
 
+_CARD_TEXT = """\
+Detections of `rncdl`: known classes and discovered ones. `objects.cluster` is -1 for known classes.
+
+```python
+from datasets import load_dataset, load_dataset_builder
+
+path = {path}  # this folder
+features = load_dataset_builder(path).info.features
+dataset = load_dataset(path, features=features, split="train")
+names = features["objects"]["category"].feature.names
+```
+"""
+
 
 class HuggingFaceWriter(Writer):
     """metadata.jsonl, images/, and the card with the names of the classes.
 
     Every image has `objects`, a record of lists as in the object-detection datasets of the hub;
-    boxes are x, y, width, height in pixels.
+    boxes are x, y, width, height in pixels. `load_dataset` takes the types of a folder's columns
+    from its lines; the card's code gives it the card's, in which classes have names.
     """
 
     shapes = (Shape.MASK, Shape.POLYGON, Shape.BOX)
     written: ClassVar[tuple[str, ...]] = ("metadata.jsonl", "README.md", "images")
-    how_to_open = 'datasets.load_dataset("{out}", split="train")'
+    how_to_open = "{out}, with the lines of Python in {out}/README.md"
 
     def image_path(self, image: FoundImage) -> str:
         """images/NAME."""
@@ -48,7 +62,8 @@ class HuggingFaceWriter(Writer):
             allow_unicode=True,
             sort_keys=False,
         )
-        text = f"---\n{head}---\n\nDetections of `rncdl`: known classes and discovered ones.\n"
+        name = repr(self.plan.out.resolve().name)
+        text = f"---\n{head}---\n\n{_CARD_TEXT.format(path=name)}"
         write_atomically(self.plan.out / "README.md", text.encode())
 
     def _objects(self, image: FoundImage) -> dict[str, list[Any]]:
@@ -59,15 +74,15 @@ class HuggingFaceWriter(Writer):
             "area": [_area(one, with_mask=with_mask) for one in image.objects],
             "category": [one.class_index for one in image.objects],
             "score": [one.score for one in image.objects],
-            "cluster": [one.cluster for one in image.objects],
+            # No null: pyarrow's JSON reader moves those at the beginning of a list to its end.
+            "cluster": [-1 if one.cluster is None else one.cluster for one in image.objects],
         }
         if with_mask:
             columns["segmentation"] = [self._segmentation(one) for one in image.objects]
         return columns
 
     def _segmentation(self, one: FoundObject) -> Any:
-        if one.rle is None:
-            return None
+        assert one.rle is not None
         if self.plan.shape is Shape.MASK:
             return rle_to_json(one.rle)
         return [part.flatten().tolist() for part in outlines(one.rle)]

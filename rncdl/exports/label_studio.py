@@ -9,8 +9,8 @@ import numpy as np
 from rncdl.data.brush_masks import pack_mask
 from rncdl.data.masks import decode_rles
 from rncdl.exports.records import FoundImage, FoundObject, Placing, Shape
-from rncdl.exports.writer import Lines, Writer, colour_code, encode, json_list, outline_of
-from rncdl.files import write_atomically, writing_atomically
+from rncdl.exports.writer import Lines, Writer, colour_code, encode, outline_of
+from rncdl.files import json_list, write_atomically, writing_atomically
 
 _TAGS = {Shape.BOX: "RectangleLabels", Shape.POLYGON: "PolygonLabels", Shape.MASK: "BrushLabels"}
 _FROM, _TO = "label", "image"
@@ -92,5 +92,6 @@ class LabelStudioWriter(Writer):
             return {"format": "rle", "rle": list(pack_mask(mask))}
         if self.plan.shape is Shape.POLYGON:
             return {"points": (outline_of(one) / sides * 100).tolist(), "closed": True}
-        (left, top), (width, height) = np.array(one.box_xywh).reshape(2, 2) / sides * 100
+        shares = np.array(one.box_xywh).reshape(2, 2) / sides
+        (left, top), (width, height) = (shares * 100).tolist()
         return {"x": left, "y": top, "width": width, "height": height, "rotation": 0}

@@ -70,8 +70,9 @@ class ImageToDetections(nn.Module):
         probabilities = self.classifier.probabilities(
             features, batch=ImageBatch(pixels, []), boxes=[boxes]
         )
-        fit = self.detector.predict_iou(features)
-        scores = self.classifier.scores(probabilities, objectness, fit)
+        scores = self.classifier.scores(
+            probabilities, objectness, self.detector.predict_iou(features)
+        )
         rows, labels, best = self._choose(boxes, scores)
         chosen = boxes[rows]
         stretch = (given_hw.double() / size_hw.double()).flip(0).repeat(2).float()

@@ -174,7 +174,7 @@ class Predictions:
                     all_have_masks &= bool(place.segmentation)
                     row += 1
                 offset += len(line)
-        return _Index(starts, lengths, first_rows, has_masks=row > 0 and all_have_masks)
+        return _Index(starts, lengths, first_rows, has_masks=all_have_masks)
 
     def _position(self, image_id: int, row: int) -> int:
         index = int(np.searchsorted(self._ids, image_id))

@@ -8,7 +8,8 @@ import msgspec
 from rncdl.exports.names import without_spaces
 from rncdl.exports.records import FoundImage, FoundObject, Shape
 from rncdl.exports.writer import Lines, Writer, encode, file_below
-from rncdl.files import writing_atomically
+from rncdl.files import write_atomically, writing_atomically
+from rncdl.gallery.drawings import class_colour
 
 
 class _Line(msgspec.Struct):
@@ -17,13 +18,19 @@ class _Line(msgspec.Struct):
 
 
 class VocWriter(Writer):
-    """JPEGImages/, Annotations/ and the lists of ImageSets/Main.
+    """JPEGImages/, Annotations/, the lists of ImageSets/Main, and labelmap.txt.
 
-    Names in those lists are separated by white space, so that here they hold none.
+    Names in those lists are separated by white space, so that here they hold none. CVAT and
+    Datumaro take classes other than VOC's twenty from labelmap.txt.
     """
 
     shapes = (Shape.BOX,)
-    written: ClassVar[tuple[str, ...]] = ("Annotations", "ImageSets", "JPEGImages")
+    written: ClassVar[tuple[str, ...]] = (
+        "Annotations",
+        "ImageSets",
+        "JPEGImages",
+        "labelmap.txt",
+    )
     how_to_open = "{out}/Annotations with the images in {out}/JPEGImages"
 
     def image_path(self, image: FoundImage) -> str:
@@ -58,6 +65,13 @@ class VocWriter(Writer):
             with writing_atomically(self.plan.out / f"ImageSets/Main/{part}.txt") as file:
                 listed = (line.stem for line in map(decode, lines()) if line.part in members)
                 file.writelines(f"{stem}\n".encode() for stem in listed)
+        lines_of_map = ["# label:color_rgb:parts:actions", "background:0,0,0::"]
+        for one in self.plan.classes:
+            colour = ",".join(map(str, class_colour(one.name, novel=one.is_novel)))
+            lines_of_map.append(f"{one.name}:{colour}::")
+        write_atomically(
+            self.plan.out / "labelmap.txt", "".join(f"{line}\n" for line in lines_of_map).encode()
+        )
 
     def _object(self, one: FoundObject, image: FoundImage) -> str:
         """Pixels are counted from 1, and the last one belongs to the box."""

@@ -1,9 +1,9 @@
 """What every format's writer does."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -65,16 +65,6 @@ def colour_code(one: ExportClass) -> str:
     """The class's colour in drawings, as #rrggbb."""
     red, green, blue = class_colour(one.name, novel=one.is_novel)
     return f"#{red:02x}{green:02x}{blue:02x}"
-
-
-def json_list(entries: Iterable[Any]) -> Iterator[bytes]:
-    """A JSON list, one encoded entry a line."""
-    separator = b"[\n"
-    for entry in entries:
-        yield separator
-        yield bytes(entry)
-        separator = b",\n"
-    yield b"[]" if separator == b"[\n" else b"\n]"
 
 
 def file_below(out: Path, name: str) -> Path:

@@ -3,9 +3,10 @@
 import csv
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from markupsafe import Markup
@@ -95,9 +96,32 @@ class RecallTable:
 
 def headline_rows(report: Mapping[str, Any]) -> list[HeadlineRow]:
     """Every system of an evaluation's report.json; clusters named by the `fixed` protocol."""
+    return _rows_of(report, (None, "fixed"))
+
+
+def decided_rows(report: Mapping[str, Any]) -> list[HeadlineRow]:
+    """The systems with clusters of an evaluation's report.json, named by people alone."""
+    return [
+        replace(row, name=f"{row.name}, clusters as people have named them")
+        for row in _rows_of(report, ("named",))
+    ]
+
+
+def round_row(name: str, classes: Sequence[ClassRow], known: Collection[str]) -> HeadlineRow:
+    """Mean AP over the known and the other classes, whatever the evaluation took for known."""
+    measured = [(row.name in known, row.ap) for row in classes if row.ap is not None]
+    groups = (
+        [ap for is_known, ap in measured if is_known],
+        [ap for is_known, ap in measured if not is_known],
+        [ap for _, ap in measured],
+    )
+    return HeadlineRow(name, *(fmean(aps) if aps else None for aps in groups))
+
+
+def _rows_of(report: Mapping[str, Any], protocols: Collection[str | None]) -> list[HeadlineRow]:
     rows = []
     for entry in report["ap"]:
-        if entry["iou_type"] != "bbox" or entry["protocol"] not in (None, "fixed"):
+        if entry["iou_type"] != "bbox" or entry["protocol"] not in protocols:
             continue
         if entry["cut"] != "before":
             continue

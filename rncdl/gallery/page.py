@@ -18,6 +18,7 @@ from rncdl.gallery.exemplars import Exemplar
 from rncdl.gallery.findings import AssignedRow, ClassRow, HeadlineRow, RecallTable
 from rncdl.gallery.summaries import ClusterSummaries
 from rncdl.gallery.thumbnails import encode_within, join_strip
+from rncdl.naming.decisions import Decisions
 
 """What the page may weigh with 3,000 clusters, all in."""
 MAX_STRIP_BYTES = 3_600_000
@@ -65,6 +66,8 @@ class Page:
     lead: str = ""
     """one or two sentences for somebody who comes across the page"""
     evaluations: Sequence[Evaluated] = ()
+    rounds: Mapping[str, Sequence[HeadlineRow]] = field(default_factory=dict)
+    """by validation set: this run and those it was started from, the first one first"""
     examples: Sequence[ShownExample] = ()
     examples_legend: str = ""
     clusters: Sequence[Mapping[str, Any]] = ()
@@ -124,11 +127,12 @@ def cluster_cards(
     *,
     known: Sequence[str],
     assigned: Sequence[AssignedRow] = (),
+    decisions: Decisions | None = None,
 ) -> list[dict[str, Any]]:
     """What the page's script needs of each cluster that took any region, as plain values.
 
     thumbnails: of all exemplars, cluster by cluster. assigned: of all outputs, known ones first;
-    empty where nothing was evaluated.
+    empty where nothing was evaluated. decisions: of people; clusters that they ignore are left out.
     """
     remaining = iter(thumbnails)
     shown: list[list[tuple[Exemplar, Image.Image]]] = []
@@ -138,13 +142,17 @@ def cluster_cards(
     strips = [join_strip([picture for _, picture in pairs]) for pairs in shown if pairs]
     uris = iter(encode_within(strips, max_bytes=MAX_STRIP_BYTES))
     promise = summaries.promise
+    decided = decisions or Decisions()
     cards = []
     for cluster in np.flatnonzero(summaries.sizes).tolist():
         strip = next(uris) if shown[cluster] else ""
+        if cluster in decided.ignored:
+            continue
         stands_for = assigned[len(known) + cluster] if assigned else None
         cards.append(
             {
                 "id": cluster,
+                "name": decided.names.get(cluster),
                 "size": int(summaries.sizes[cluster]),
                 "images": int(summaries.num_images[cluster]),
                 "confidence": round(float(summaries.confidence[cluster]), 3),

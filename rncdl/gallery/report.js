@@ -54,7 +54,9 @@
   function card(cluster) {
     const name = nameOf(cluster.id);
     const title = element("h3", {}, name);
-    if (cluster.class) {
+    if (cluster.name) {
+      title.append(element("span", { textContent: cluster.name, title: "Named by people" }));
+    } else if (cluster.class) {
       title.append(cluster.clear
         ? element("span", { textContent: cluster.class })
         : element("span", { textContent: `${cluster.class}?`, className: "unclear", title: "Given by evaluation, but most annotated boxes that it took are of another class" }));
@@ -103,7 +105,7 @@
       cluster.background <= most("background") &&
       cluster.likeness <= most("likeness") &&
       (!form.get("assigned") || Boolean(cluster.class) === (form.get("assigned") === "yes")) &&
-      [nameOf(cluster.id), cluster.class || "", cluster.known].some((text) => text.toLowerCase().includes(word)));
+      [nameOf(cluster.id), cluster.name || "", cluster.class || "", cluster.known].some((text) => text.toLowerCase().includes(word)));
     chosen.sort((a, b) => sign * (a[order] - b[order]) || a.id - b.id);
     cards.replaceChildren();
     shown = 0;

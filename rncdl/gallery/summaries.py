@@ -115,9 +115,22 @@ def summarise_clusters(
 def look_at_regions(
     bank: Bank, heads: DiscoveryHeads, *, head: int = 0, known: nn.Module | None = None
 ) -> Iterator[Block]:
-    """What the heads, in evaluation mode, make of the first view of every region in the bank."""
+    """What the heads, in evaluation mode, make of the first view of every region in the bank.
+
+    Regions that they take for no object, where they can, are left out.
+    """
     for image_index, regions, features in _blocks(bank):
+        if heads.has_background:
+            shown = _shows_object(heads, head, features)
+            rows = shown.numpy()
+            image_index, regions, features = image_index[rows], regions[rows], features[shown]
         yield _look(heads, head, features, known=known, image_index=image_index, regions=regions)
+
+
+def _shows_object(heads: DiscoveryHeads, head: int, features: Tensor) -> Tensor:
+    """(R,) bool, on the CPU: the background is not the most probable output."""
+    logits = heads.logits(features.to(heads.novel[head].prototypes.device), head)
+    return (logits.argmax(1) != logits.shape[1] - 1).cpu()
 
 
 def _blocks(bank: Bank) -> Iterator[tuple[np.ndarray, np.ndarray, Tensor]]:
@@ -150,6 +163,8 @@ def _look(
     embeddings = novel.embed(features)
     known_logits = heads.known(features)
     probabilities = torch.cat([known_logits, novel.classify(embeddings)], 1).softmax(1)
+    if heads.has_background:
+        probabilities = probabilities[:, :-1]
     if known is not None:
         probabilities[:, : heads.num_known] = known(features)
     best, outputs = probabilities.topk(min(2, probabilities.shape[1]), 1)
@@ -199,7 +214,7 @@ class ClusterTotals:
     def __init__(self, num_known: int, prototypes: Tensor) -> None:
         num_clusters = len(prototypes)
         self._num_known, self._num_clusters = num_known, num_clusters
-        self._prototypes = prototypes
+        self.prototypes = prototypes
         self._known_sizes = torch.zeros(num_known, dtype=torch.int64)
         self._num_images = np.zeros(num_clusters, dtype=np.int64)
         # Columns: one, probability, background. Doubles: half a million terms are added.
@@ -239,13 +254,14 @@ class ClusterTotals:
             background_share=means[:, 2].numpy(),
             nearest_known=nearest_known.numpy(),
             known_likeness=known_likeness.numpy(),
-            nearest_clusters=_nearest(functional.normalize(self._prototypes)),
+            nearest_clusters=nearest_rows(self.prototypes, NUM_NEAREST),
             exemplars=exemplars,
         )
 
 
-def _nearest(prototypes: Tensor) -> np.ndarray:
-    """(N, up to `NUM_NEAREST`) the other rows with the largest inner product, nearest first."""
-    similarity = prototypes @ prototypes.T
+def nearest_rows(prototypes: Tensor, count: int) -> np.ndarray:
+    """(N, up to `count`) of each row the others with the largest cosine, nearest first."""
+    directions = functional.normalize(prototypes)
+    similarity = directions @ directions.T
     similarity.fill_diagonal_(-torch.inf)
-    return similarity.topk(min(NUM_NEAREST, len(prototypes) - 1), 1).indices.numpy()
+    return similarity.topk(min(count, len(prototypes) - 1), 1).indices.numpy()

@@ -4,19 +4,21 @@ A place is where regions are: a cluster, from 0; those that show no object, `NOT
 known class, below that (`known_place`).
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from rncdl.classes import cluster_name
+from rncdl.naming.carrying import CarriedOver, Suggestion
 from rncdl.naming.decisions import NOT_AN_OBJECT
 from rncdl.naming.edits import ClusterState, RegionKey
 from rncdl.naming.membership import Membership
 from rncdl.naming.store import DecisionStore
 
 _NUM_PICTURES = 8
+_NUM_HOMES = 3
 _LOOKED_THROUGH = 400
 """Members among which pictures of different images are looked for."""
 
@@ -34,9 +36,15 @@ class Board:
     """Clusters, their members and names, brought up to date with the store by `refresh`."""
 
     def __init__(
-        self, membership: Membership, store: DecisionStore, known: tuple[str, ...]
+        self,
+        membership: Membership,
+        store: DecisionStore,
+        known: tuple[str, ...],
+        carried: CarriedOver | None = None,
     ) -> None:
+        """carried: what was decided about earlier discoveries."""
         self.membership, self.store, self.known = membership, store, known
+        self._carried = carried or CarriedOver()
         self.version = 0
         self._states: dict[int, ClusterState] = {}
         self._moved: dict[RegionKey, int] = {}
@@ -135,6 +143,23 @@ class Board:
             ],
         }
 
+    def open_suggestions(self) -> dict[int, Suggestion]:
+        """Cluster -> what earlier decisions suggest, where nobody has decided anything yet."""
+        found = self._carried.clusters
+        return {c: one for c, one in found.items() if not self.state(c).looked_at}
+
+    def open_moves(self) -> dict[str | None, list[RegionKey]]:
+        """Class -> regions that people had put there by hand, which are elsewhere now.
+
+        None: those that had been found to be no objects. What somebody has put since is left out.
+        """
+        found: dict[str | None, list[RegionKey]] = defaultdict(list)
+        for key, name in self._carried.moved.items():
+            row = None if key in self._moved else self.membership.row_of(key)
+            if row is not None and self.label(self.home(row)) != name:
+                found[name].append(key)
+        return dict(found)
+
     def _put(self, key: RegionKey, cluster: int | None) -> None:
         row = self.membership.row_of(key)
         if row is None:
@@ -202,8 +227,16 @@ class Board:
                 "near": list(facts.nearest),
                 "known": known_place(facts.nearest_known),
                 "likeness": facts.known_likeness,
+                "position": facts.position,
             }
+        elif place >= 0:
+            card["near"] = self._homes(rows)
         return card
+
+    def _homes(self, rows: np.ndarray) -> list[int]:
+        """The places that most of the regions come from, the one with the most first."""
+        homes = Counter(self.home(row) for row in rows.tolist())
+        return [place for place, _ in homes.most_common(_NUM_HOMES)]
 
     def _pictures(self, rows: np.ndarray) -> list[RegionKey]:
         """The most certain regions of different images."""

@@ -1,8 +1,8 @@
 """What people can decide: each function writes one decision into the store."""
 
-import re
 from collections.abc import Sequence
 
+from rncdl.classes import cluster_name, is_cluster_name
 from rncdl.naming.board import Board, UnknownPlaceError, decided
 from rncdl.naming.decisions import NOT_AN_OBJECT
 from rncdl.naming.edits import ClusterState, Edit, RegionKey
@@ -29,26 +29,29 @@ def clean_name(text: str) -> str:
     name = " ".join(text.split())
     if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
         raise BadDecisionError(f"A name has 1 to {MAX_NAME_LENGTH} characters that can be printed.")
-    if re.fullmatch(r"novel_\d+", name, re.IGNORECASE):
+    if is_cluster_name(name):
         raise BadDecisionError(f"{name} is the number of a cluster; choose a name of your own.")
     return name
 
 
-def name_cluster(board: Board, cluster: int, text: str, *, merge: bool, seen: int) -> None:
-    """Name a cluster, and with it all clusters of its class.
+def name_clusters(
+    board: Board, clusters: Sequence[int], text: str, *, merge: bool, seen: int
+) -> None:
+    """Make one class of some clusters, and of all that their classes are made of, and name it.
 
-    merge: whether it may join a class that has the name already; `NameTakenError` if not.
+    merge: whether they may join a class that has the name already; `NameTakenError` if not.
     """
-    board.require_cluster(cluster)
     name = clean_name(text)
+    chosen = {c for one in _chosen(board, clusters) for c in _class_of(board, one)}
     existing = board.spelling(name)
-    before = board.state(cluster).name
-    if existing is not None and existing != before:
-        if not merge:
+    if existing is not None and {board.state(c).name for c in chosen} != {existing}:
+        is_whole = existing not in board.known and chosen.issuperset(board.clusters_named(existing))
+        if not (merge or is_whole):
             raise NameTakenError(existing)
+    if existing is not None and (merge or existing in board.known):
         name = existing
-    said = f"Named {board.label(cluster)} “{name}”"
-    _rename(board, _class_of(board, cluster), name, said=said, seen=seen)
+    said = f"Named {_clusters(board, clusters)} “{name}”"
+    _rename(board, sorted(chosen), name, said=said, seen=seen)
 
 
 def merge_clusters(board: Board, source: int, into: int, *, seen: int) -> None:
@@ -90,11 +93,11 @@ def separate_cluster(board: Board, cluster: int, *, seen: int) -> None:
     board.store.decide(Edit(said, {cluster: decided(state, name=None)}), seen=seen)
 
 
-def ignore_cluster(board: Board, cluster: int, *, ignored: bool, seen: int) -> None:
-    """Say that a cluster is no class, or take that back."""
-    state = board.state(board.require_cluster(cluster))
-    said = f"{'Ignored' if ignored else 'No longer ignored'}: {board.label(cluster)}"
-    board.store.decide(Edit(said, {cluster: decided(state, ignored=ignored)}), seen=seen)
+def ignore_clusters(board: Board, clusters: Sequence[int], *, ignored: bool, seen: int) -> None:
+    """Say that clusters are no classes, or take that back."""
+    said = f"{'Ignored' if ignored else 'No longer ignored'}: {_clusters(board, clusters)}"
+    states = {c: decided(board.state(c), ignored=ignored) for c in _chosen(board, clusters)}
+    board.store.decide(Edit(said, states), seen=seen)
 
 
 def skip_cluster(board: Board, cluster: int, *, seen: int) -> None:
@@ -121,10 +124,19 @@ def move_regions_to_name(board: Board, keys: Sequence[RegionKey], text: str, *, 
     if clusters:
         move_regions(board, keys, min(clusters), seen=seen)
         return
+    _move_to_new(board, keys, name, seen=seen)
+
+
+def move_regions_to_new(board: Board, keys: Sequence[RegionKey], *, seen: int) -> None:
+    """Move regions to a new cluster that has no name yet."""
+    _move_to_new(board, keys, None, seen=seen)
+
+
+def _move_to_new(board: Board, keys: Sequence[RegionKey], name: str | None, *, seen: int) -> None:
     moves = _moves(board, keys, None)
     cluster = board.store.new_cluster()
-    said = f"Moved {_regions(keys)} to a new cluster “{name}”"
-    state = ClusterState(name, looked_at=True)
+    said = f"Moved {_regions(keys)} to a new cluster “{name or cluster_name(cluster)}”"
+    state = ClusterState(name, looked_at=name is not None)
     edit = Edit(said, {cluster: state}, dict.fromkeys(moves, cluster))
     board.store.decide(edit, seen=seen)
 
@@ -135,10 +147,52 @@ def move_regions_back(board: Board, keys: Sequence[RegionKey], *, seen: int) -> 
     board.store.decide(Edit(said, {}, _moves(board, keys, None)), seen=seen)
 
 
+def accept_suggestions(board: Board, clusters: Sequence[int], *, seen: int) -> None:
+    """Decide for clusters what their regions' earlier classes suggest.
+
+    Clusters that are to be one class without a name are decided together.
+    """
+    open_ones = board.open_suggestions()
+    wanted = set(_chosen(board, clusters))
+    if not wanted <= open_ones.keys():
+        raise BadDecisionError("There is no suggestion for this cluster, or it is decided.")
+    unnamed = {one.name for c in wanted if (one := open_ones[c]).name and is_cluster_name(one.name)}
+    accepted = [one for c, one in open_ones.items() if c in wanted or one.name in unnamed]
+    states = {
+        one.cluster: decided(board.state(one.cluster), ignored=True)
+        if one.name is None
+        else decided(board.state(one.cluster), name=board.spelling(one.name) or one.name)
+        for one in accepted
+    }
+    titles = sorted({one.title for one in accepted})
+    said = f"Carried over from {' and '.join(titles)}: {_clusters(board, sorted(states))}"
+    board.store.decide(Edit(said, states), seen=seen)
+
+
+def accept_moves(board: Board, name: str | None, *, seen: int) -> None:
+    """Put regions again where people had put them: into a class, or None, among the no objects."""
+    keys = board.open_moves().get(name, [])[:MAX_MOVED]
+    if name is None:
+        move_regions(board, keys, NOT_AN_OBJECT, seen=seen)
+    else:
+        move_regions_to_name(board, keys, name, seen=seen)
+
+
+def _chosen(board: Board, clusters: Sequence[int]) -> list[int]:
+    """The clusters, of which there is at least one and each is there."""
+    if not clusters:
+        raise BadDecisionError("Choose a cluster.")
+    return [board.require_cluster(cluster) for cluster in dict.fromkeys(clusters)]
+
+
+def _clusters(board: Board, clusters: Sequence[int]) -> str:
+    return board.label(clusters[0]) if len(clusters) == 1 else f"{len(clusters)} clusters"
+
+
 def _moves(
     board: Board, keys: Sequence[RegionKey], place: int | None
 ) -> dict[RegionKey, int | None]:
-    """Region -> where it goes; None: back home, and where its home is the wanted place."""
+    """Region -> where it goes; None: back home. Its own cluster: somebody has checked it."""
     if not 0 < len(keys) <= MAX_MOVED:
         raise BadDecisionError(f"Choose 1 to {MAX_MOVED} regions.")
     moves: dict[RegionKey, int | None] = {}
@@ -149,7 +203,7 @@ def _moves(
         home = board.home(row)
         if place is not None and place < NOT_AN_OBJECT and home != place:
             raise BadDecisionError("To move regions to a known class, type its name.")
-        moves[key] = None if place == home else place
+        moves[key] = place if place is None or place >= NOT_AN_OBJECT else None
     return moves
 
 

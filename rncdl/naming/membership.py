@@ -2,28 +2,38 @@
 
 import io
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 
+from rncdl.data.records import ImageRecord
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.files import write_atomically
-from rncdl.gallery.summaries import Block, ClusterTotals, look_at_regions
+from rncdl.gallery.summaries import Block, ClusterTotals, look_at_regions, nearest_rows
 from rncdl.naming.edits import RegionKey
 from rncdl.training.progress import ProgressLine
 
 DOUBTFUL_BELOW = 0.2
 """A region whose output leads by less than this over the next one is doubtful."""
-_FORMAT = 1
-_MEMBER = np.dtype(
-    [("output", "i4"), ("image", "i4"), ("region", "i4"), ("confidence", "f4"), ("margin", "f4")]
+_FORMAT = 2
+_NUM_NEAREST = 8
+"""More than are shown at a time: those that people ignore or merge make room."""
+_IMAGES_FILE, _MEMBERS_FILE, _CLUSTERS_FILE = "images.json", "members.npy", "clusters.json"
+MEMBER = np.dtype(
+    [
+        *(("output", "i4"), ("image", "i4"), ("region", "i4")),
+        *(("confidence", "f4"), ("margin", "f4"), ("box_xyxy", "f4", (4,))),
+    ]
 )
+"""A region: the output that took it, its place in the bank, how certain, and where it is."""
 
 
 @dataclass(frozen=True)
@@ -36,20 +46,27 @@ class ClusterFacts:
     known_likeness: float
     nearest: tuple[int, ...]
     """clusters with the most similar prototypes, nearest first"""
+    position: tuple[float, float]
+    """on a map of all clusters, from 0 to 1: similar prototypes lie near each other"""
 
 
 class Membership:
     """R regions by the output that took them, the most certain first; mapped from the disk."""
 
-    def __init__(self, members: np.ndarray, facts: list[ClusterFacts], *, num_known: int) -> None:
-        self.num_known = num_known
-        self.facts = facts
-        self._members = members
+    def __init__(
+        self, folder: Path, members: np.ndarray, facts: list[ClusterFacts], origin: dict[str, Any]
+    ) -> None:
+        self.facts, self.origin = facts, origin
+        self.num_known: int = origin["known"]
+        self._folder, self._members = folder, members
+        num_known = self.num_known
         outputs = np.arange(num_known + len(facts) + 1)
         self._starts = np.searchsorted(members["output"], outputs)
         order = np.lexsort((members["region"], members["image"]))
-        self._by_key = order.astype(np.int32)
-        self._keys = (members["image"].astype(np.int64) << 32 | members["region"])[order]
+        self.by_key = order.astype(np.int32)
+        """(R,) rows by image and region"""
+        self.keys = (members["image"].astype(np.int64) << 32 | members["region"])[order]
+        """(R,) image * 2^32 + region, ascending"""
 
     @property
     def num_clusters(self) -> int:
@@ -70,10 +87,10 @@ class Membership:
         if not (0 <= image < 2**31 and 0 <= region < 2**31):
             return None
         wanted = image << 32 | region
-        found = int(np.searchsorted(self._keys, wanted))
-        if found == len(self._keys) or self._keys[found] != wanted:
+        found = int(np.searchsorted(self.keys, wanted))
+        if found == len(self.keys) or self.keys[found] != wanted:
             return None
-        return int(self._by_key[found])
+        return int(self.by_key[found])
 
     def key_of(self, row: int) -> RegionKey:
         """The region of a row."""
@@ -83,6 +100,20 @@ class Membership:
     def output_of(self, row: int) -> int:
         """The known class, or K + the cluster, that took a region."""
         return int(self._members["output"][row])
+
+    @property
+    def outputs(self) -> np.ndarray:
+        """(R,) the output that took each region."""
+        return self._members["output"]
+
+    @property
+    def boxes_xyxy(self) -> np.ndarray:
+        """(R, 4) in pixels of the image on disk."""
+        return self._members["box_xyxy"]
+
+    def image_paths(self) -> list[str]:
+        """The images' absolute paths, in the bank's order."""
+        return json.loads((self._folder / _IMAGES_FILE).read_text("utf-8"))
 
     def cluster_of(self, row: int) -> int | None:
         """The cluster that the head has put a region into; None: a known class took it."""
@@ -98,96 +129,131 @@ class Membership:
         return self._members["margin"][rows] < DOUBTFUL_BELOW
 
 
+@dataclass(frozen=True)
+class ChosenHead:
+    """One of a discovery's heads, and what stands in for it where known classes are concerned."""
+
+    heads: DiscoveryHeads
+    head: int
+    known: nn.Module | None
+    """classifies the known classes in place of the heads"""
+
+
 def open_membership(
     folder: Path,
     bank: Bank,
-    heads: DiscoveryHeads,
     *,
-    head: int,
-    known: nn.Module | None,
+    images: Sequence[ImageRecord],
     origin: Mapping[str, Any],
+    open_head: Callable[[], ChosenHead],
 ) -> Membership:
-    """The membership as it was kept, or made anew where it comes from something else."""
-    noted = {**origin, "format": _FORMAT, "head": head, "known": heads.num_known}
-    kept = _read_kept(folder, noted)
-    if kept is None:
-        _make(folder, bank, heads, head=head, known=known, noted=noted)
-        kept = _read_kept(folder, noted)
+    """The membership as it was kept, or made anew where it comes from something else.
+
+    images: of the bank, in its order. `origin`: what it depends on, with the number of known
+    classes as `known`. The head is opened only where it is needed.
+    """
+    noted = {**origin, "format": _FORMAT}
+    kept = read_membership(folder)
+    if kept is None or kept.origin != noted:
+        members, totals = _sort_regions(bank, open_head())
+        paths = [os.path.abspath(image.path) for image in images]
+        _write(folder, members, paths, {"origin": noted, "clusters": _cluster_facts(totals)})
+        kept = read_membership(folder)
     assert kept is not None
     return kept
 
 
-def _read_kept(folder: Path, noted: Mapping[str, Any]) -> Membership | None:
-    """None where nothing is kept, or it was made from something else, or is damaged."""
+def read_membership(folder: Path) -> Membership | None:
+    """What was kept; None where there is nothing, or it is damaged or of another version."""
     try:
-        described = json.loads((folder / "clusters.json").read_text("utf-8"))
-        if described["origin"] != dict(noted):
+        described = json.loads((folder / _CLUSTERS_FILE).read_text("utf-8"))
+        members = np.load(folder / _MEMBERS_FILE, mmap_mode="r", allow_pickle=False)
+        if members.dtype != MEMBER or len(members) != described["num_regions"]:
             return None
-        members = np.load(folder / "members.npy", mmap_mode="r", allow_pickle=False)
-        if members.dtype != _MEMBER or len(members) != described["num_regions"]:
+        if described["origin"]["format"] != _FORMAT:
             return None
-        facts = [
-            ClusterFacts(**{**one, "nearest": tuple(one["nearest"])})
-            for one in described["clusters"]
-        ]
+        facts = [ClusterFacts(**_as_tuples(one)) for one in described["clusters"]]
+        return Membership(folder, members, facts, described["origin"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return Membership(members, facts, num_known=described["origin"]["known"])
+
+
+def _as_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
 
 
 @torch.inference_mode()
-def _make(
-    folder: Path,
-    bank: Bank,
-    heads: DiscoveryHeads,
-    *,
-    head: int,
-    known: nn.Module | None,
-    noted: Mapping[str, Any],
-) -> None:
-    """One pass over the bank. The description is written last: with it, all is there."""
-    heads = heads.eval()
-    totals = ClusterTotals(heads.num_known, heads.novel[head].prototypes.cpu())
-    blocks = [np.zeros(0, _MEMBER)]
-    num_regions = int(bank.counts().clip(min=0).sum())
-    with ProgressLine("sort regions into clusters", num_regions, unit="regions") as progress:
-        for block in look_at_regions(bank, heads, head=head, known=known):
+def _sort_regions(bank: Bank, chosen: ChosenHead) -> tuple[np.ndarray, ClusterTotals]:
+    """One pass over the bank: its regions by output and certainty, and what they add up to."""
+    heads, head = chosen.heads.eval(), chosen.head
+    totals = ClusterTotals(heads.num_known, heads.novel[head].prototypes.detach().cpu())
+    blocks = [np.zeros(0, MEMBER)]
+    counts = bank.counts().clip(min=0)
+    with ProgressLine("sort regions into clusters", int(counts.sum()), unit="regions") as progress:
+        for block in look_at_regions(bank, heads, head=head, known=chosen.known):
             totals.add(block)
-            blocks.append(_members(block))
+            blocks.append(_members(block, bank, counts))
             progress.advance(len(block.regions))
     members = np.concatenate(blocks)
-    members = members[np.lexsort((-members["confidence"], members["output"]))]
+    return members[np.lexsort((-members["confidence"], members["output"]))], totals
+
+
+def _write(
+    folder: Path, members: np.ndarray, paths: list[str], description: Mapping[str, Any]
+) -> None:
+    """The description is written last: with it, all is there."""
     content = io.BytesIO()
     np.save(content, members)
-    (folder / "clusters.json").unlink(missing_ok=True)
-    write_atomically(folder / "members.npy", content.getvalue())
-    described = {
-        "origin": dict(noted),
-        "num_regions": len(members),
-        "clusters": _cluster_facts(totals),
-    }
-    write_atomically(folder / "clusters.json", json.dumps(described).encode())
+    (folder / _CLUSTERS_FILE).unlink(missing_ok=True)
+    write_atomically(folder / _MEMBERS_FILE, content.getvalue())
+    write_atomically(folder / _IMAGES_FILE, json.dumps(paths).encode())
+    described = {**description, "num_regions": len(members)}
+    write_atomically(folder / _CLUSTERS_FILE, json.dumps(described).encode())
 
 
-def _members(block: Block) -> np.ndarray:
-    found = np.zeros(len(block.regions), _MEMBER)
+def _members(block: Block, bank: Bank, counts: np.ndarray) -> np.ndarray:
+    found = np.zeros(len(block.regions), MEMBER)
     found["output"] = block.outputs.numpy()
     found["image"] = block.image_index
     found["region"] = block.regions
     found["confidence"] = block.confidence.numpy()
     found["margin"] = block.margin.numpy()
+    for image in np.unique(block.image_index).tolist():
+        rows = block.image_index == image
+        boxes = bank.read_boxes(image, count=int(counts[image])).numpy()
+        found["box_xyxy"][rows] = boxes[block.regions[rows]]
     return found
 
 
 def _cluster_facts(totals: ClusterTotals) -> list[dict[str, Any]]:
     found = totals.summaries(exemplars=[])
+    nearest = nearest_rows(totals.prototypes, _NUM_NEAREST)
+    positions = lay_out(totals.prototypes)
     return [
         {
             "promise": round(float(found.promise[cluster]), 6),
             "confidence": round(float(found.confidence[cluster]), 6),
             "nearest_known": int(found.nearest_known[cluster]),
             "known_likeness": round(float(found.known_likeness[cluster]), 6),
-            "nearest": found.nearest_clusters[cluster].tolist(),
+            "nearest": nearest[cluster].tolist(),
+            "position": [round(value, 4) for value in positions[cluster].tolist()],
         }
         for cluster in range(len(found.sizes))
     ]
+
+
+def lay_out(prototypes: Tensor) -> Tensor:
+    """(N, 2) in [0, 1]: the prototypes' directions on the two axes along which they differ most.
+
+    These are their principal components. An axis along which nothing differs is 0.5 everywhere.
+    """
+    directions = functional.normalize(prototypes.double())
+    centred = directions - directions.mean(0)
+    axes = torch.linalg.eigh(centred.T @ centred).eigenvectors[:, -2:].flip(1)
+    # An axis has no direction of its own: let its largest part be positive.
+    largest = axes.abs().argmax(0)
+    along = centred @ (axes * axes[largest, torch.arange(axes.shape[1])].sign())
+    low, high = along.min(0).values, along.max(0).values
+    extent = high - low
+    flat = extent <= 1e-9
+    return torch.where(flat, 0.5, (along - low) / extent.masked_fill(flat, 1.0))

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -22,17 +23,14 @@ from rncdl.naming.guard import Guard
 from rncdl.naming.pictures import Pictures
 from rncdl.naming.store import ChangedMeanwhileError, LogLine
 
-_FILES = {
-    "": ("index.html", "text/html"),
-    "style.css": ("style.css", "text/css"),
-    "icon.svg": ("icon.svg", "image/svg+xml"),
-    "main.js": ("main.js", "text/javascript"),
-    "state.js": ("state.js", "text/javascript"),
-    "elements.js": ("elements.js", "text/javascript"),
-    "views.js": ("views.js", "text/javascript"),
-    "dialogs.js": ("dialogs.js", "text/javascript"),
+_MEDIA_TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
 }
 MAX_MEMBERS = 500
+_MOVES_SHOWN = 8
 
 
 class Decision(BaseModel):
@@ -43,6 +41,7 @@ class Decision(BaseModel):
     seen: int
     """the version that the person was looking at"""
     cluster: int = 0
+    clusters: list[int] = []
     into: int = 0
     name: str = ""
     merge: bool = False
@@ -66,14 +65,17 @@ def _undo(board: Board, d: Decision) -> None:
 
 
 _DECISIONS: dict[str, Callable[[Board, Decision], None]] = {
-    "name": lambda b, d: deciding.name_cluster(b, d.cluster, d.name, merge=d.merge, seen=d.seen),
+    "name": lambda b, d: deciding.name_clusters(b, d.clusters, d.name, merge=d.merge, seen=d.seen),
     "merge": lambda b, d: deciding.merge_clusters(b, d.cluster, d.into, seen=d.seen),
     "separate": lambda b, d: deciding.separate_cluster(b, d.cluster, seen=d.seen),
-    "ignore": lambda b, d: deciding.ignore_cluster(b, d.cluster, ignored=d.ignored, seen=d.seen),
+    "ignore": lambda b, d: deciding.ignore_clusters(b, d.clusters, ignored=d.ignored, seen=d.seen),
     "skip": lambda b, d: deciding.skip_cluster(b, d.cluster, seen=d.seen),
     "move": lambda b, d: deciding.move_regions(b, d.keys(), d.into, seen=d.seen),
     "move_to_name": lambda b, d: deciding.move_regions_to_name(b, d.keys(), d.name, seen=d.seen),
+    "move_to_new": lambda b, d: deciding.move_regions_to_new(b, d.keys(), seen=d.seen),
     "move_back": lambda b, d: deciding.move_regions_back(b, d.keys(), seen=d.seen),
+    "accept": lambda b, d: deciding.accept_suggestions(b, d.clusters, seen=d.seen),
+    "accept_moves": lambda b, d: deciding.accept_moves(b, d.name or None, seen=d.seen),
     "undo": _undo,
     "redo": _redo,
 }
@@ -92,15 +94,17 @@ def build_app(served: Served, *, token: str) -> Starlette:
     """The application; every address begins with the token."""
     endpoints = _Endpoints(served)
     routes = [
-        *(Route(f"/{path}", _file(*found)) for path, found in _FILES.items()),
+        *_page_routes(),
         Route("/api/state", endpoints.state),
         Route("/api/changes", endpoints.changes),
         Route("/api/members/{place}", endpoints.members),
         Route("/api/history", endpoints.history),
+        Route("/api/earlier", endpoints.earlier),
         Route("/api/region/{image}/{region}", endpoints.region),
         Route("/api/decide/{kind}", endpoints.decide, methods=["POST"]),
         Route("/thumbnail/{image}/{region}", endpoints.thumbnail),
         Route("/photograph/{image}", endpoints.photograph),
+        Route("/mask/{image}/{region}", endpoints.mask),
     ]
     return Starlette(
         routes=[Mount(f"/{token}", routes=routes)],
@@ -151,6 +155,16 @@ class _Endpoints:
             lines = self._board.store.history(before=None if before is None else _number(before))
         return JSONResponse([asdict(line) for line in lines])
 
+    def earlier(self, request: Request) -> Response:
+        with self._lock:
+            self._board.refresh()
+            suggestions = [asdict(one) for one in self._board.open_suggestions().values()]
+            moves = [
+                {"name": name, "number": len(keys), "pictures": keys[:_MOVES_SHOWN]}
+                for name, keys in self._board.open_moves().items()
+            ]
+        return JSONResponse({"suggestions": suggestions, "moves": moves})
+
     async def decide(self, request: Request) -> Response:
         kind = request.path_params["kind"]
         if kind not in _DECISIONS:
@@ -173,6 +187,9 @@ class _Endpoints:
 
     def photograph(self, request: Request) -> Response:
         return _picture(self._pictures.photograph(_number(request.path_params["image"])))
+
+    def mask(self, request: Request) -> Response:
+        return _picture(self._pictures.mask(_region_key(request)))
 
     def _news(self, since: int | None) -> dict[str, Any]:
         store = self._board.store
@@ -219,11 +236,21 @@ def _picture(content: bytes | None) -> Response:
     return Response(content, media_type="image/webp", headers=headers)
 
 
-def _file(name: str, media_type: str) -> Callable[[Request], Response]:
-    content = (files("rncdl.naming") / "page" / name).read_bytes()
+def _page_routes() -> list[Route]:
+    """The page's own files, and no others; `index.html` is the address itself."""
+    page = [Path(one.name) for one in (files("rncdl.naming") / "page").iterdir()]
+    return [
+        Route("/" if path.name == "index.html" else f"/{path.name}", _file(path))
+        for path in page
+        if path.suffix in _MEDIA_TYPES
+    ]
+
+
+def _file(path: Path) -> Callable[[Request], Response]:
+    content = (files("rncdl.naming") / "page" / path.name).read_bytes()
 
     def serve(request: Request) -> Response:
-        return Response(content, media_type=media_type)
+        return Response(content, media_type=_MEDIA_TYPES[path.suffix])
 
     return serve
 

@@ -283,6 +283,16 @@ def read_decisions(path: Path) -> Decisions:
     )
 
 
+def read_heads(path: Path) -> str:
+    """The fingerprint of the heads that the decisions of a file are about."""
+    try:
+        with closing(_open_to_read(path)) as db:
+            _require_format(db, path)
+            return _read_fact(db, "heads")
+    except sqlite3.Error as error:
+        raise _broken(path, error) from error
+
+
 def _open_to_read(path: Path) -> sqlite3.Connection:
     """A connection that works in folders that cannot be written to as well."""
     name = path.resolve().as_uri()

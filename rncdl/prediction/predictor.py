@@ -153,6 +153,7 @@ def load(
 
     Clusters are named, merged and ignored as people have decided on the page of `rncdl name`.
 
+    run: a folder that `rncdl train` made.
     discovery: its name; None takes the newest finished one, and the detector as it was trained
     (known classes alone) where there is none; so does "trained", whatever there is.
     head: which novel head, where the discovery has several.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from rncdl.config import Settings, resolve_settings
+from rncdl.config import Settings, change, resolve_settings
 from rncdl.data.viewed_images import Pool
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.filling import open_bank, require_origin
@@ -12,8 +12,9 @@ from rncdl.discovery.phase import needs_online, starting_detector, train_from_ba
 from rncdl.errors import UserError
 from rncdl.inputs import load_pool, named_inputs
 from rncdl.run_folder import DiscoveryFolder, DiscoveryInputs, RunFolder
+from rncdl.stages.estimate_classes import estimate_from, look_at_objects
 from rncdl.stages.resuming import FIXED_IN_DISCOVERY, take_up_changes
-from rncdl.training.processes import join_processes
+from rncdl.training.processes import Processes, join_processes
 from rncdl.training.progress import say
 
 
@@ -35,6 +36,7 @@ def discover(
     _require_free(folder, resume=resume)
     base = folder.settings() if resume else run.settings()
     settings = resolve_settings(preset, overrides, base=base)
+    _require_possible(settings)
     online = needs_online(settings.discover)
     inputs = _settle_inputs(run, folder, named, resume=resume)
     with join_processes(settings.device) as processes:
@@ -59,9 +61,52 @@ def discover(
             bank = open_bank(
                 run.bank_dir, detector, pool, run=run, settings=settings, processes=processes
             )
-            train_from_bank(folder, detector, pool, bank, settings=settings, processes=processes)
+            objects = None
+            if settings.discover.teacher != "none":
+                objects = look_at_objects(
+                    run, detector, pool, settings=settings, processes=processes
+                )
+                settings = _settle_heads(folder, objects, pool, settings, processes)
+            train_from_bank(
+                folder,
+                detector,
+                pool,
+                bank,
+                settings=settings,
+                processes=processes,
+                objects=objects,
+            )
         if processes.is_main:
             say(f"Heads: {folder.heads_file}")
+
+
+def _settle_heads(
+    folder: DiscoveryFolder, objects: Bank, pool: Pool, settings: Settings, processes: Processes
+) -> Settings:
+    """The settings with an estimated number of clusters in place of `auto`, and noted."""
+    if settings.discover.heads:
+        return settings
+    found = processes.from_main(lambda: estimate_from(objects, pool, settings))
+    settled = change(settings, discover={"heads": (found.num_clusters,)})
+    processes.from_main(partial(folder.save_settings, settled))
+    if processes.is_main:
+        say(found.line())
+    return settled
+
+
+def _require_possible(settings: Settings) -> None:
+    """A teacher looks at the bank's images once; without one nobody can say how many classes."""
+    discover = settings.discover
+    if discover.teacher != "none" and needs_online(discover):
+        raise UserError(
+            f"discover.teacher={discover.teacher} teaches from the bank; leave it out with "
+            "discover.online, discover.single_phase or a free detector (discover.frozen)."
+        )
+    if discover.teacher == "none" and not discover.heads:
+        raise UserError(
+            "discover.heads=auto needs a teacher, in whose eyes classes are counted: say "
+            "discover.teacher=auto, or give a number, discover.heads=[3000]."
+        )
 
 
 def _settle_inputs(

@@ -1,6 +1,7 @@
 """`rncdl evaluate`: from a run, or a file of predictions, to the tables."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from rncdl.classes import ClassSplit
@@ -15,6 +16,7 @@ from rncdl.evaluation.results import Report
 from rncdl.experiments.measuring import Examination, Frequencies, iou_types, measure
 from rncdl.inputs import load_dataset
 from rncdl.models import load_detector, load_heads
+from rncdl.naming.decisions import Decisions
 from rncdl.prediction.classifier import (
     Classifier,
     discovery_classifier,
@@ -35,18 +37,22 @@ def evaluate(
     name: str | None,
     train_labels: Path | None,
     overrides: Sequence[str],
+    raw: bool = False,
 ) -> Report | None:
     """Measure a run on `val`: tables on the screen, files in the run folder.
 
     None but in the first process. `name`: a discovery; None takes the newest finished one;
-    the detector as it was trained where there is none, or where `trained` is asked for.
+    the detector as it was trained where there is none, or where `trained` is asked for. `raw`:
+    clusters as they are; else as people have decided, where they have.
     """
     run = RunFolder(run_path)
     name = run.choose_discovery(name)
     base = run.settings() if name is None else run.discovery(name).settings()
     settings = resolve_settings(base=base, overrides=overrides)
-    folder = run.evaluation(val.stem, name)
     with join_processes(settings.device) as processes:
+        # Read once for all: people may be deciding at this moment.
+        decisions = {} if raw else processes.from_main(partial(_decisions, run, name))
+        folder = run.evaluation(val.stem, name, decided=bool(decisions))
         truth = load_dataset(val, images, shown=processes.is_main)
         split = run.split()
         detector = load_detector(run, settings, split, discovery=name)
@@ -55,22 +61,40 @@ def evaluate(
             classifiers = {"trained": trained_classifier(detector, split.known)}
         else:
             heads = load_heads(run, detector, name)
-            classifiers = classifiers_of(detector, heads, split.known, settings.predict)
+            classifiers = {
+                system: one.decided(decisions.get(system))
+                for system, one in classifiers_of(
+                    detector, heads, split.known, settings.predict
+                ).items()
+            }
         examination = Examination(
             truth,
             split,
             folder,
             settings,
             frequencies=_frequencies(train_labels, truth),
-            with_bound=True,
+            with_bound=not decisions,
         )
         report = measure(detector, classifiers, examination, processes=processes)
     if report is not None:
-        report.save(folder.report_json, folder.report_md, title=f"{val.name}, {name or AS_TRAINED}")
+        title = f"{val.name}, {name or AS_TRAINED}{', as people have named' if decisions else ''}"
+        report.save(folder.report_json, folder.report_md, title=title)
         for table in report.screen_tables():
             console.print(table)
         say(f"Report: {folder.report_md} and {folder.report_json}")
     return report
+
+
+def _decisions(run: RunFolder, name: str | None) -> Mapping[str, Decisions]:
+    """What people have decided, of each head that they have decided about."""
+    if name is None:
+        return {}
+    folder = run.discovery(name)
+    of_heads = {
+        f"head{head}": folder.decisions(head)
+        for head in range(len(folder.settings().discover.heads))
+    }
+    return {system: one for system, one in of_heads.items() if one.names or one.ignored}
 
 
 def classifiers_of(

@@ -5,8 +5,11 @@ from pathlib import Path
 from rich.table import Table
 
 from rncdl.data.check import find_problems
+from rncdl.data.conversion import write_coco
 from rncdl.data.problems import BAD_IMAGES, Problem
 from rncdl.data.shapes import World, draw_world
+from rncdl.errors import UserError
+from rncdl.inputs import load_dataset
 from rncdl.training.progress import ProgressLine, console, say
 
 MAX_ROWS = 200
@@ -46,3 +49,17 @@ def _show(path: Path, problems: list[Problem], *, max_rows: int) -> list[Problem
     if len(problems) > max_rows:
         say(f"... and {len(problems) - max_rows} more (all of them: rncdl prepare check {path})")
     return problems
+
+
+def convert_dataset(path: Path, images: Path | None, out: Path, *, overwrite: bool) -> None:
+    """Write a dataset of any format as a COCO file."""
+    if out.exists() and not overwrite:
+        raise UserError(f"{out}: is there already; choose another --out, or give --overwrite.")
+    if out.is_dir():
+        raise UserError(f"{out}: a folder; --out is the json file to write.")
+    annotations = load_dataset(path, images, shown=True)
+    write_coco(annotations, out)
+    say(
+        f"{out}: {len(annotations.images):,} images, {len(annotations.annotation_ids):,} objects "
+        f"of {len(annotations.categories):,} classes"
+    )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from rncdl.classes import is_cluster_name
 from rncdl.config import Settings, change, dump_settings
 from rncdl.data.viewed_images import Pool
 from rncdl.discovery.bank import Bank
@@ -21,6 +22,7 @@ from rncdl.gallery.findings import (
     AssignedRow,
     ceiling_row,
     curves,
+    decided_rows,
     headline_rows,
     read_assigned,
     read_classes,
@@ -53,6 +55,7 @@ from rncdl.stages.report_drawings import (
     draw_comparison,
     draw_examples,
 )
+from rncdl.stages.rounds import rounds_of
 from rncdl.training.journal import read_journal
 from rncdl.training.processes import choose_device
 from rncdl.training.progress import say
@@ -60,15 +63,23 @@ from rncdl.version import versions
 
 
 def report(
-    run_path: Path, *, name: str | None, out: Path | None, compared: ComparedImages | None
+    run_path: Path,
+    *,
+    name: str | None,
+    out: Path | None,
+    compared: ComparedImages | None,
+    raw: bool = False,
 ) -> None:
-    """Write the page of a run. `name`: a discovery; None takes the newest finished one."""
+    """Write the page of a run. `name`: a discovery; None takes the newest finished one.
+
+    raw: clusters as they are; else named, merged and ignored as people have decided.
+    """
     run = RunFolder(run_path)
     if name is None:
         name = run.choose_discovery(None)
     if name is None:
         raise UserError(f"{run_path}: no finished discovery to report on; run `rncdl discover`.")
-    write_report(run, name, out or run.report_file, compared=compared)
+    write_report(run, name, out or run.report_file, compared=compared, raw=raw)
 
 
 def write_report(
@@ -77,6 +88,7 @@ def write_report(
     out: Path,
     *,
     compared: ComparedImages | None = None,
+    raw: bool = False,
 ) -> None:
     """The page of one discovery."""
     folder = run.discovery(name)
@@ -87,8 +99,9 @@ def write_report(
     heads = load_heads(run, detector, name)
     classifier = discovery_classifier(detector, heads, split.known, predict=settings.predict)
     num_clusters = heads.num_clusters[0]
+    decisions = None if raw else folder.decisions(0)
     evaluations = _evaluations(
-        run, name, num_clusters, supervised=compared.supervised if compared else None
+        run, name, num_clusters, supervised=compared.supervised if compared else None, raw=raw
     )
     assigned = next((one.assigned for one in evaluations if one.assigned), ())
     notes: list[str] = []
@@ -101,8 +114,11 @@ def write_report(
         )
         image_index, boxes_xyxy = exemplar_regions(summaries, bank)
         pictures = cut_thumbnails(pool.images, image_index, boxes_xyxy, side_px=plan.side_px)
-        cards = cluster_cards(summaries, pictures, known=split.known, assigned=assigned)
-    named = for_drawings(classifier).renamed(assigned_names(classifier, assigned))
+        cards = cluster_cards(
+            summaries, pictures, known=split.known, assigned=assigned, decisions=decisions
+        )
+    decided = classifier.decided(decisions)
+    named = for_drawings(decided).renamed(assigned_names(decided, assigned))
     ours = DrawnDetector("RNCDL", detector, named)
     drawn: list[Example] = []
     if compared is not None:
@@ -115,6 +131,7 @@ def write_report(
         lead=_lead(split.num_known, num_clusters, pool),
         facts=_facts(split.num_known, heads, pool, summaries),
         evaluations=evaluations,
+        rounds=rounds_of(run),
         examples=encode_examples(drawn),
         examples_legend=_examples_legend(named=bool(assigned)),
         clusters=cards,
@@ -151,25 +168,32 @@ def _open_pool(
 
 
 def _evaluations(
-    run: RunFolder, name: str, num_clusters: int, *, supervised: RunFolder | None
+    run: RunFolder, name: str, num_clusters: int, *, supervised: RunFolder | None, raw: bool
 ) -> list[Evaluated]:
     """Every evaluation of the discovery, between the detector as trained and the ceiling.
 
-    Both are there only where they were measured on the same validation set.
+    Both are there only where they were measured on the same validation set; so are, unless `raw`,
+    the figures with clusters as people have named them.
     """
     known = run.split().known
     trained = run.evaluations_of(None)
     ceiling = supervised.evaluations_of(None) if supervised is not None else {}
+    as_found = run.evaluations_of(name)
+    decided = {} if raw else run.evaluations_of(name, decided=True)
     found = []
-    for val_name, folder in run.evaluations_of(name).items():
+    for val_name, folder in {**decided, **as_found}.items():
         numbers = read_report(folder.report_json)
-        headline = headline_rows(numbers)
+        headline = headline_rows(numbers) if val_name in as_found else []
         if val_name in trained:
             headline = [*headline_rows(read_report(trained[val_name].report_json)), *headline]
+        if val_name in decided:
+            headline += decided_rows(read_report(decided[val_name].report_json))
         if val_name in ceiling:
             headline.append(ceiling_row(read_report(ceiling[val_name].report_json)))
         classes = read_classes(folder.classes("head0_fixed_bbox"))
-        assigned = read_assigned(folder.assignment("head0_fixed"), folder.confusion("head0"))
+        assigned = []
+        if val_name in as_found:
+            assigned = read_assigned(folder.assignment("head0_fixed"), folder.confusion("head0"))
         confusion = order_confusion(assigned, classes, output_names(known, num_clusters))
         found.append(
             Evaluated(
@@ -185,11 +209,16 @@ def _evaluations(
 
 
 def assigned_names(classifier: Classifier, assigned: Sequence[AssignedRow]) -> list[str]:
-    """The name of each output: a cluster's is its number, or its class where that stands out."""
+    """The name of each class: a cluster's own, or its number, or its class if that stands out.
+
+    assigned: of all outputs before anybody has decided; empty where nothing was evaluated.
+    """
     names = list(classifier.names)
-    for row in assigned:
-        if row.name is not None and row.stands_out and not row.is_known:
-            names[row.output] = row.name
+    for label, clusters in enumerate(classifier.clusters):
+        if label >= classifier.num_known and assigned and is_cluster_name(names[label]):
+            row = assigned[classifier.num_known + clusters[0]]
+            if row.name is not None and row.stands_out:
+                names[label] = row.name
     return names
 
 
@@ -241,10 +270,10 @@ def _shares(summaries: ClusterSummaries, settings: Settings) -> Markup:
 
 def _examples_legend(*, named: bool) -> str:
     naming = (
-        "by the class that evaluation gave it, if it took more annotated boxes of that class than "
-        "of any other, and by its number if not"
+        "as people have named it; else by the class that evaluation gave it, if it took more "
+        "annotated boxes of that class than of any other, and by its number if not"
         if named
-        else "by its number"
+        else "as people have named it, and by its number where they have not"
     )
     return (
         "Known classes in quiet colours, novel ones in red tones. A cluster is named "

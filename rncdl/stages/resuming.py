@@ -3,7 +3,13 @@
 from collections.abc import Set
 from functools import partial
 
-from rncdl.config import LEARNING_SETTINGS, DetectorSettings, Settings, setting_changes
+from rncdl.config import (
+    LEARNING_SETTINGS,
+    DetectorSettings,
+    Settings,
+    TeacherSettings,
+    setting_changes,
+)
 from rncdl.errors import UserError
 from rncdl.run_folder import DiscoveryFolder, RunFolder
 from rncdl.training.processes import Processes
@@ -27,7 +33,8 @@ FIXED_IN_DISCOVERY = frozenset(
         *("discover.heads", "discover.classifier", "discover.projection"),
         *("discover.hidden_width", "discover.projection_width"),
         *("discover.memory_batches", "discover.batch_images", "discover.regions_per_image"),
-        "discover.pseudo_labels",
+        *("discover.pseudo_labels", "discover.teacher"),
+        *(f"teacher.{name}" for name in TeacherSettings.model_fields),
         *("discover.frozen", "discover.online", "discover.single_phase"),
         *("discover.views", "discover.augmentation", "discover.region_nms"),
         *("discover.matched_regions_per_image", "predict.proposals_before_nms", "train.precision"),

@@ -215,7 +215,8 @@ def test_nan_inside_a_name_stays_a_name(json_path):
     [
         ("", "not a JSON file"),
         ('{"images": [', "not a JSON file"),
-        ("[]", "Expected `object`, got `array`"),
+        ("[]", "none of its 0 tasks"),
+        ('[{"image_id": 1}]', r"missing required field `data` - at `\$\[0\]`.*Label Studio"),
         ("{}", "missing required field `images`"),
         ('{"images": [{"id": "1"}]}', r"Expected `int`, got `str` - at `\$.images\[0\].id`"),
         ('{"images": [{"id": 1, "width": 4, "height": 4}]}', r"images\[0\].*`file_name`"),

@@ -15,21 +15,13 @@ from rncdl.data.datasets import BadImage, ImageReader, LabelledImages, PlainImag
 from rncdl.data.masks import encode_rle, rle_to_json
 from rncdl.data.samples import Sample
 from rncdl.data.unlabelled_objects import WITHOUT_CLASS, FoundObject, UnlabelledObjects
+from rncdl.data.variation import Variation
 from rncdl.errors import UserError
 from tests.data.made_up import annotation_entry, gradient, image_entry, write_coco, write_image
 
-PLAIN: dict[str, Any] = {
-    "short_sides_px": [48],
-    "long_side_px": 64,
-    "flip": 0.0,
-    "strength": "none",
-    "with_masks": True,
-}
+PLAIN: dict[str, Any] = {"variation": Variation((48,), 64, 0.0, "none"), "with_masks": True}
 VARIED: dict[str, Any] = {
-    "short_sides_px": [24, 36, 48],
-    "long_side_px": 64,
-    "flip": 0.5,
-    "strength": "weak",
+    "variation": Variation((24, 36, 48), 64, 0.5, "weak"),
     "with_masks": True,
 }
 NUM_IMAGES = 8
@@ -241,10 +233,9 @@ def found_square(image_index: int, x: int, y: int, side: int = 6) -> FoundObject
 @pytest.mark.parametrize("label", [WITHOUT_CLASS, 2])
 def test_objects_nobody_labelled_follow_the_annotations(labels, flip: float, label: int):
     objects = UnlabelledObjects.of([found_square(2, 40, 30), found_square(2, 50, 10)])
-    dataset = LabelledImages(
-        labels, **(PLAIN | {"flip": flip}), objects=dataclasses.replace(objects, label=label)
-    )
-    plain = LabelledImages(labels, **(PLAIN | {"flip": flip}))
+    options: dict[str, Any] = PLAIN | {"variation": Variation((48,), 64, flip, "none")}
+    dataset = LabelledImages(labels, **options, objects=dataclasses.replace(objects, label=label))
+    plain = LabelledImages(labels, **options)
     before, sample = plain[2, 0], dataset[2, 0]
     assert isinstance(sample, Sample)
     assert isinstance(before, Sample)

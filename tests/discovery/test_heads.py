@@ -128,3 +128,28 @@ def test_a_state_dict_brings_everything_back():
         restored.eval().probabilities(features, 1), heads.eval().probabilities(features, 1)
     )
     assert torch.equal(restored.foreground(features), heads.foreground(features))
+
+
+def test_a_background_is_the_last_output_and_no_class():
+    heads = make_heads(5, background=True).eval()
+    features = torch.randn(7, F)
+    logits = heads.logits(features)
+    assert heads.has_background
+    assert heads.num_clusters == (5,)
+    assert logits.shape == (7, K + 5 + 1)
+    torch.testing.assert_close(heads.probabilities(features), logits.softmax(1)[:, :-1])
+    assert (heads.probabilities(features).sum(1) < 1).all()
+
+
+def test_the_backgrounds_prototype_keeps_its_length_too():
+    (head,) = make_heads(5, background=True).novel
+    assert head.background is not None
+    with torch.no_grad():
+        head.background.mul_(3)
+    head.normalise_prototypes()
+    torch.testing.assert_close(head.background.norm(), torch.ones(()))
+
+
+def test_heads_without_a_background_have_the_files_they_had():
+    assert not make_heads(5).has_background
+    assert not [name for name in make_heads(5).novel[0].state_dict() if "background" in name]

@@ -2,17 +2,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from rncdl.discovery.semi_supervised import Grouping, best_grouping, semi_supervised_kmeans
+from rncdl.discovery.semi_supervised import (
+    Grouping,
+    PartlyLabelled,
+    best_grouping,
+    semi_supervised_kmeans,
+)
 
 
 def group(
     features: Tensor, labelled: Tensor, labels: Tensor, *, clusters: int, per_known: int = 1
 ) -> Grouping:
     return semi_supervised_kmeans(
-        features,
-        labelled,
-        labels,
-        num_known=2,
+        PartlyLabelled(features, labelled, labels, num_known=2),
         num_clusters=clusters,
         per_known=per_known,
         rounds=10,
@@ -62,5 +64,5 @@ def test_a_known_class_of_two_kinds_keeps_both_with_two_centroids():
 
 def test_the_best_of_several_starts_has_the_least_inertia():
     nothing = torch.zeros(0, 2)
-    groupings = [Grouping(nothing, NO_LABELS, inertia) for inertia in (3.0, 1.0, 2.0)]
+    groupings = [Grouping(nothing, NO_LABELS, NO_LABELS, inertia) for inertia in (3.0, 1.0, 2.0)]
     assert best_grouping(groupings) is groupings[1]

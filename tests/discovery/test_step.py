@@ -10,6 +10,7 @@ from torch import Tensor
 from rncdl.discovery._accelerated_sinkhorn import accelerated_sinkhorn
 from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.heads import DiscoveryHeads, KnownHead, NovelHead
+from rncdl.discovery.loss import UNTAUGHT
 from rncdl.discovery.prior import class_shares, order_shares
 from rncdl.discovery.step import (
     Labelling,
@@ -17,6 +18,7 @@ from rncdl.discovery.step import (
     _moved_alike,
     discovery_step,
     pseudo_labels,
+    taught_step,
 )
 
 F, K, N = 12, 3, 9
@@ -262,3 +264,47 @@ def test_the_second_view_then_starts_from_its_own_end_moved_like_the_first():
     (start,) = _moved_alike([second], [made_at(torch.tensor([3.0, -3.0]))], [first])
     assert start is not None
     assert start.tolist() == [3.5, -3.5]
+
+
+def taught_batch(num_rows: int, *, untaught: int = 0, num_heads: int = 1) -> DiscoveryBatch:
+    features, labels = clustered_features(num_rows)
+    matched, classes = clustered_features(12, seed=2)
+    labels[:untaught] = UNTAUGHT
+    targets = labels[:, None].repeat(1, num_heads)
+    return DiscoveryBatch((features, features), matched, classes % K, targets)
+
+
+@pytest.mark.parametrize("untaught", [0, 5])
+def test_no_region_that_the_teacher_knows_teaches_nothing(untaught):
+    heads = make_heads(background=True)
+    loss, statistics = taught_step(heads, taught_batch(untaught, untaught=untaught), alpha=0.0)
+    loss.backward()
+    assert loss.item() == 0
+    assert all(value.isfinite() for value in vars(statistics).values())
+
+
+def test_heads_learn_what_the_teacher_says_and_regions_without_a_label_say_nothing():
+    heads = make_heads((N, N), background=True)
+    batch = taught_batch(200, untaught=20, num_heads=2)
+    assert batch.targets is not None
+    batch.targets[batch.targets == K + N - 1] = K + N  # what lies around one centre is no object
+    optimizer = torch.optim.Adam(heads.parameters(), 0.01)
+    for _ in range(100):
+        optimizer.zero_grad()
+        taught_step(heads, batch, alpha=0.0)[0].backward()
+        optimizer.step()
+    for head in range(2):
+        found = heads.logits(batch.views[0], head).argmax(1)
+        assert (found[20:] == batch.targets[20:, head]).float().mean() > 0.9
+
+
+def test_views_and_annotations_count_as_the_weights_say():
+    heads, batch = make_heads(background=True).eval(), taught_batch(30, untaught=10)
+    assert batch.targets is not None
+    loss, statistics = taught_step(heads, batch, alpha=0.5)
+    own = torch.nn.functional.cross_entropy(
+        heads.logits(batch.views[0][10:]), batch.targets[10:, 0]
+    )
+    known = torch.nn.functional.cross_entropy(heads.logits(batch.labelled), batch.labels)
+    torch.testing.assert_close(loss, own + 0.5 * known)
+    torch.testing.assert_close(statistics.swapped_loss, own)

@@ -124,6 +124,19 @@ def test_a_perfect_clustering_is_pure_and_complete(protocol):
     assert assignment.counts.sum() == len(classes)
 
 
+def test_named_outputs_keep_their_class_and_the_others_share_what_is_left():
+    """Output 1 is named after class 2 though it took more of 1; output 3 after none of the file."""
+    counts = np.array([[9, 0, 0], [0, 8, 1], [0, 7, 7], [0, 0, 5]])
+    known, named = np.array([0]), {1: 2, 3: UNMAPPED}
+    fixed = assign_clusters(counts, known, protocol="fixed", named=named)
+    assert fixed.class_columns.tolist() == [0, 2, 1, UNMAPPED]
+    assert fixed.counts.tolist() == [9, 1, 7, 0]
+    by_name = assign_clusters(counts, known, protocol="named", named=named)
+    assert by_name.class_columns.tolist() == [0, 2, UNMAPPED, UNMAPPED]
+    nobody = assign_clusters(counts, known, protocol="named")
+    assert nobody.class_columns.tolist() == [0, UNMAPPED, UNMAPPED, UNMAPPED]
+
+
 def columns_of(*columns: int) -> Assignment:
     zeros = np.zeros(len(columns), dtype=np.int64)
     return Assignment(np.array(columns), zeros, zeros, num_known=1)
@@ -136,9 +149,9 @@ def test_the_csv_holds_the_assignment(tmp_path: Path):
     path = tmp_path / "assignment.csv"
     counts = np.array([[9, 0, 1], [6, 0, 0], [5, 4, 8], [0, 0, 0]])
     assignment = assign_clusters(counts, np.array([2]), protocol="fixed")
-    write_assignment(path, assignment, CATEGORIES)
-    assert path.read_text().splitlines()[2] == "1,cluster,10,cat,6,6,1.0000"
-    assert path.read_text().splitlines()[4] == "3,cluster,,,0,0,0.0000"
+    write_assignment(path, assignment, CATEGORIES, names=["dog", "tabby", "b", "c"])
+    assert path.read_text().splitlines()[2] == "1,cluster,tabby,10,cat,6,6,1.0000"
+    assert path.read_text().splitlines()[4] == "3,cluster,c,,,0,0,0.0000"
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     columns = assignment.class_columns.tolist()

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from rncdl.classes import ClassSplit
+from rncdl.evaluation.assignment import UNMAPPED
 from rncdl.evaluation.clusters import score_clusters
 
 from .made_up import make_truth
@@ -17,7 +18,8 @@ def called_known(categories: list[int], outputs: list[int]) -> float | None:
         num_images=1,
         num_classes=3,
     )
-    return score_clusters(np.array(outputs), truth, SPLIT, num_clusters=2).novel_called_known
+    names = ("class 1", "novel_0000", "novel_0001")
+    return score_clusters(np.array(outputs), truth, SPLIT, names=names).novel_called_known
 
 
 def test_without_novel_boxes_none_can_be_called_known():
@@ -27,3 +29,21 @@ def test_without_novel_boxes_none_can_be_called_known():
 def test_novel_boxes_called_known_are_counted_and_known_or_skipped_ones_are_not():
     # Of the three novel boxes that were looked at, one went to the known output.
     assert called_known([1, 2, 2, 3, 3], [0, 0, 1, 2, -1]) == pytest.approx(1 / 3)
+
+
+def test_names_of_people_are_classes_of_the_file_whatever_the_boxes_say():
+    box = (0.0, 0.0, 9.0, 9.0)
+    truth = make_truth(
+        [{"image": 0, "category": category, "box_xyxy": box} for category in (2, 2, 3)],
+        num_images=1,
+        num_classes=3,
+    )
+    names = ("class 1", "Class 3", "novel_0001", "unheard of")
+    found = score_clusters(np.array([1, 2, 3]), truth, SPLIT, names=names)
+    columns = {
+        protocol: assignment.class_columns.tolist()
+        for protocol, assignment in found.assignments.items()
+    }
+    assert columns == {"fixed": [0, 2, 1, UNMAPPED], "named": [0, 2, UNMAPPED, UNMAPPED]}
+    unnamed = score_clusters(np.array([1, 2, 3]), truth, SPLIT, names=("class 1", *["novel_0"] * 3))
+    assert list(unnamed.assignments) == ["fixed", "paper"]

@@ -45,6 +45,8 @@ def made_up_detector(settings: Settings, *, masks: bool) -> Detector:
     detector = Detector(settings.detector, len(KNOWN), masks=masks)
     torch.nn.init.normal_(detector.known_head.weight, std=0.2)
     torch.nn.init.normal_(detector.box_regressor.weight, std=0.3)
+    if detector.localiser is not None:
+        torch.nn.init.normal_(detector.localiser.weight, std=0.3)
     return detector.eval()
 
 

@@ -1,12 +1,17 @@
 from pathlib import Path
 
+import pytest
+
 from rncdl.gallery.findings import (
+    ClassRow,
     ceiling_row,
     curves,
+    decided_rows,
     headline_rows,
     read_assigned,
     read_classes,
     recall_table,
+    round_row,
 )
 
 
@@ -37,6 +42,29 @@ def test_each_system_has_one_row_by_the_fixed_protocol():
     assert known_only.known_ap == 0.8
     found_novel = (known_only.novel_ap, known_only.novel_mask_ap, known_only.novel_accuracy)
     assert (*found_novel, known_only.all_ap) == (None, None, None, None)
+
+
+def test_peoples_names_have_a_row_by_their_protocol_alone():
+    assert decided_rows(REPORT) == []
+    named = entry("head0", "named", "before", "bbox", 0.2)
+    (row,) = decided_rows({**REPORT, "ap": [*REPORT["ap"], named]})
+    assert row.name == "RNCDL, clusters as people have named them"
+    assert (row.known_ap, row.novel_ap) == (0.2, 0.1)
+
+
+def test_rounds_are_split_by_the_first_rounds_classes():
+    """The owl was promoted: this evaluation takes it for known, the first round did not."""
+    classes = [
+        ClassRow("cat", True, 9, 0.8, None),
+        ClassRow("owl", True, 9, 0.3, None),
+        ClassRow("yak", False, 9, 0.1, None),
+        ClassRow("gnu", False, 0, None, None),
+    ]
+    row = round_row("second", classes, ["cat"])
+    assert row.known_ap == 0.8
+    assert row.novel_ap == pytest.approx(0.2)
+    assert row.all_ap == pytest.approx(0.4)
+    assert round_row("none", [], ["cat"]).novel_ap is None
 
 
 def test_the_ceiling_has_a_row_of_its_own():

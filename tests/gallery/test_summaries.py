@@ -1,3 +1,4 @@
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,21 @@ def everything(bank: Bank, heads: DiscoveryHeads) -> dict[str, np.ndarray]:
         "embedding": embeddings.numpy(),
         "as_trained": as_trained.numpy(),
     }
+
+
+def test_regions_without_an_object_are_in_no_cluster(bank: Bank, heads: DiscoveryHeads):
+    """The background's prototype takes what the first cluster had, and nothing else changes."""
+    before = summarise_clusters(bank, heads, exemplars=WANTED)
+    taught = copy.deepcopy(heads)
+    (novel,) = taught.novel
+    with torch.no_grad():
+        novel.background = torch.nn.Parameter(novel.prototypes[:1].clone())
+        novel.prototypes[0] = -novel.prototypes[0]
+    after = summarise_clusters(bank, taught, exemplars=WANTED)
+    assert before.sizes[0] > 0
+    assert after.sizes[1:].tolist() == before.sizes[1:].tolist()
+    assert after.known_sizes.tolist() == before.known_sizes.tolist()
+    assert after.sizes[0] == 0
 
 
 def test_what_another_takes_for_known_is_in_no_cluster(bank: Bank, heads: DiscoveryHeads):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import uvicorn
@@ -19,13 +19,15 @@ from rncdl.data.records import ImageRecord
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.naming.board import Board
-from rncdl.naming.membership import open_membership
-from rncdl.naming.pictures import Pictures
+from rncdl.naming.carrying import CarriedOver
+from rncdl.naming.membership import ChosenHead, open_membership
+from rncdl.naming.pictures import Outliner, Pictures
 from rncdl.naming.server import Served, build_app
 from rncdl.naming.store import DecisionStore
 
 TOKEN = "the-token"
 KNOWN = ("car", "dog", "tree")
+ORIGIN = {"heads": "h", "bank": "b", "regions": "r", "known": len(KNOWN)}
 
 
 @dataclass(frozen=True)
@@ -75,18 +77,39 @@ class Site:
         return status, json.loads(body)
 
 
+@dataclass(frozen=True)
+class _Boxes:
+    """Masks that fill their boxes, as there is no detector to draw them."""
+
+    images: list[ImageRecord]
+
+    def outline(self, image: int, box_xyxy: list[float]) -> np.ndarray:
+        record = self.images[image]
+        mask = np.zeros((record.height, record.width), dtype=bool)
+        x0, y0, x1, y1 = (round(side) for side in box_xyxy)
+        mask[y0:y1, x0:x1] = True
+        return mask
+
+
 @contextmanager
-def serve(folder: Path, bank: Bank, heads: DiscoveryHeads) -> Iterator[Site]:
+def serve(
+    folder: Path, bank: Bank, heads: DiscoveryHeads, *, carried: CarriedOver | None = None
+) -> Iterator[Site]:
     """The page of the bank's regions, decisions in `folder`."""
+    images = draw_images(folder / "images", len(bank.counts()))
     membership = open_membership(
-        folder / "membership", bank, heads, head=0, known=None, origin={"made": "for tests"}
+        folder / "membership",
+        bank,
+        images=images,
+        origin=ORIGIN,
+        open_head=lambda: ChosenHead(heads, 0, None),
     )
     store = DecisionStore(
         folder / "decisions.sqlite", num_clusters=membership.num_clusters, heads="h"
     )
-    board = Board(membership, store, KNOWN)
-    images = draw_images(folder / "images", len(bank.counts()))
-    app = build_app(Served(board, Pictures(bank, images), "A made-up discovery"), token=TOKEN)
+    board = Board(membership, store, KNOWN, carried)
+    pictures = Pictures(bank, images, cast(Outliner, _Boxes(images)))
+    app = build_app(Served(board, pictures, "A made-up discovery"), token=TOKEN)
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))

@@ -33,32 +33,32 @@ def test_at_first_nothing_is_decided_and_every_region_has_its_place(site: Site):
 
 
 def test_a_name_loses_surrounding_space(site: Site):
-    decide(site, "name", cluster=1, name="  coffee   mug ")
+    decide(site, "name", clusters=[1], name="  coffee   mug ")
     assert names(site) == {1: "coffee mug"}
 
 
 def test_a_name_that_is_taken_merges_only_when_asked_and_keeps_its_spelling(site: Site):
-    decide(site, "name", cluster=1, name="Mug")
-    status, answer = site.decide("name", cluster=2, name=" mug")
+    decide(site, "name", clusters=[1], name="Mug")
+    status, answer = site.decide("name", clusters=[2], name=" mug")
     assert (status, answer["taken"]) == (409, "Mug")
     assert names(site) == {1: "Mug"}
-    decide(site, "name", cluster=2, name=" mug", merge=True)
+    decide(site, "name", clusters=[2], name=" mug", merge=True)
     assert names(site) == {1: "Mug", 2: "Mug"}
-    assert site.decide("name", cluster=3, name="CAR")[1]["taken"] == "car"
+    assert site.decide("name", clusters=[3], name="CAR")[1]["taken"] == "car"
 
 
 def test_naming_a_class_names_all_its_clusters(site: Site):
     decide(site, "merge", cluster=1, into=2)
     assert names(site) == {1: "novel_0002", 2: "novel_0002"}
-    decide(site, "name", cluster=1, name="mug")
+    decide(site, "name", clusters=[1], name="mug")
     assert names(site) == {1: "mug", 2: "mug"}
 
 
 def test_a_merge_keeps_the_named_sides_name(site: Site):
-    decide(site, "name", cluster=1, name="mug")
+    decide(site, "name", clusters=[1], name="mug")
     decide(site, "merge", cluster=1, into=2)
     assert names(site) == {1: "mug", 2: "mug"}
-    decide(site, "name", cluster=3, name="cup")
+    decide(site, "name", clusters=[3], name="cup")
     decide(site, "merge", cluster=2, into=3)
     assert names(site) == {1: "cup", 2: "cup", 3: "cup"}
     decide(site, "merge", cluster=3, into=known_place(1))
@@ -67,9 +67,9 @@ def test_a_merge_keeps_the_named_sides_name(site: Site):
 
 
 def test_ignoring_is_taken_back(site: Site):
-    decide(site, "ignore", cluster=4)
+    decide(site, "ignore", clusters=[4])
     assert read_decisions(site.board.store.path).ignored == {4}
-    decide(site, "ignore", cluster=4, ignored=False)
+    decide(site, "ignore", clusters=[4], ignored=False)
     assert read_decisions(site.board.store.path).ignored == frozenset()
 
 
@@ -92,12 +92,22 @@ def test_regions_are_moved_and_come_back(site: Site):
     assert read_decisions(site.board.store.path).moved == {}
 
 
+def test_a_region_put_into_its_own_cluster_stays_there_as_checked(site: Site):
+    cluster = max(range(5), key=lambda c: len(keys(site, c)))
+    before = keys(site, cluster)
+    decide(site, "move", regions=[before[-1]], into=cluster)
+    assert keys(site, cluster) == [before[-1], *before[:-1]]
+    assert read_decisions(site.board.store.path).moved == {tuple(before[-1]): cluster}
+    decide(site, "move_back", regions=[before[-1]])
+    assert keys(site, cluster) == before
+
+
 def test_everything_is_undone_and_redone(site: Site):
     region = keys(site, 0)[0]
     before = site.get("api/state")["cards"]
-    decide(site, "name", cluster=0, name="mug")
+    decide(site, "name", clusters=[0], name="mug")
     decide(site, "merge", cluster=1, into=0)
-    decide(site, "ignore", cluster=2)
+    decide(site, "ignore", clusters=[2])
     decide(site, "skip", cluster=3)
     decide(site, "separate", cluster=1)
     decide(site, "move", regions=[region], into=-1)
@@ -113,10 +123,10 @@ def test_everything_is_undone_and_redone(site: Site):
 
 
 def test_two_people_do_not_overwrite_each_other(site: Site):
-    decide(site, "name", cluster=0, name="mug")
-    status, _ = site.decide("name", cluster=0, name="jug", seen=0)
+    decide(site, "name", clusters=[0], name="mug")
+    status, _ = site.decide("name", clusters=[0], name="jug", seen=0)
     assert status == 409
-    decide(site, "name", cluster=1, name="jug", seen=0)
+    decide(site, "name", clusters=[1], name="jug", seen=0)
     assert names(site) == {0: "mug", 1: "jug"}
     told = site.get("api/changes?since=1")
     assert [card["id"] for card in told["cards"]] == [1]

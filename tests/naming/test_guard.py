@@ -9,7 +9,7 @@ import pytest
 
 from tests.naming.served import TOKEN, Site
 
-NAME = json.dumps({"seen": 0, "cluster": 0, "name": "mug"}).encode()
+NAME = json.dumps({"seen": 0, "clusters": [0], "name": "mug"}).encode()
 DECIDE = f"/{TOKEN}/api/decide/name"
 
 
@@ -115,14 +115,14 @@ def test_a_body_of_ten_megabytes_is_refused(site: Site):
         b"",
         b"{",
         b"[]",
-        b'{"seen": 0, "cluster": "0", "name": "mug"}',
-        b'{"seen": 0, "cluster": 0, "name": ["mug"]}',
-        b'{"seen": 0, "cluster": 0, "name": "mug", "more": 1}',
-        b'{"cluster": 0, "name": "mug"}',
-        b'{"seen": 0, "cluster": 0, "name": " "}',
-        b'{"seen": 0, "cluster": 0, "name": "a\\u0000b"}',
-        b'{"seen": 0, "cluster": 0, "name": "NOVEL_0003"}',
-        json.dumps({"seen": 0, "cluster": 0, "name": "x" * 101}).encode(),
+        b'{"seen": 0, "clusters": ["0"], "name": "mug"}',
+        b'{"seen": 0, "clusters": [0], "name": ["mug"]}',
+        b'{"seen": 0, "clusters": [0], "name": "mug", "more": 1}',
+        b'{"clusters": [0], "name": "mug"}',
+        b'{"seen": 0, "clusters": [0], "name": " "}',
+        b'{"seen": 0, "clusters": [0], "name": "a\\u0000b"}',
+        b'{"seen": 0, "clusters": [0], "name": "NOVEL_0003"}',
+        json.dumps({"seen": 0, "clusters": [0], "name": "x" * 101}).encode(),
     ],
 )
 def test_what_is_no_decision_is_refused(site: Site, body: bytes):
@@ -133,11 +133,11 @@ def test_what_is_no_decision_is_refused(site: Site, body: bytes):
 @pytest.mark.parametrize(
     ("kind", "decision"),
     [
-        ("name", {"cluster": 5, "name": "mug"}),
-        ("name", {"cluster": -1, "name": "mug"}),
+        ("name", {"clusters": [5], "name": "mug"}),
+        ("name", {"clusters": [-1], "name": "mug"}),
         ("merge", {"cluster": 0, "into": 77}),
         ("merge", {"cluster": 0, "into": -9}),
-        ("ignore", {"cluster": 99}),
+        ("ignore", {"clusters": [99]}),
         ("skip", {"cluster": 2**40}),
         ("move", {"regions": [[0, 0]], "into": -1}),
         ("move", {"regions": [[9, 0]], "into": 77}),

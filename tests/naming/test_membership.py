@@ -3,16 +3,30 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from rncdl.data.records import ImageRecord
 from rncdl.discovery.bank import Bank, BankShape
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.naming import membership as module
-from rncdl.naming.membership import DOUBTFUL_BELOW, Membership, open_membership
+from rncdl.naming.membership import (
+    DOUBTFUL_BELOW,
+    ChosenHead,
+    Membership,
+    lay_out,
+    open_membership,
+)
 
 NUM_KNOWN, NUM_CLUSTERS = 3, 5
 
 
 def opened(folder: Path, bank: Bank, heads: DiscoveryHeads, origin: str = "a") -> Membership:
-    return open_membership(folder, bank, heads, head=0, known=None, origin={"heads": origin})
+    images = [ImageRecord(i, Path(f"images/{i}.png"), 40, 48) for i in range(len(bank.counts()))]
+    return open_membership(
+        folder,
+        bank,
+        images=images,
+        origin={"heads": origin, "known": NUM_KNOWN},
+        open_head=lambda: ChosenHead(heads, 0, None),
+    )
 
 
 def test_an_empty_bank_has_no_members(tmp_path: Path, heads: DiscoveryHeads):
@@ -40,6 +54,8 @@ def test_every_region_is_with_its_most_probable_output(
             assert found.cluster_of(row) == (None if output < NUM_KNOWN else output - NUM_KNOWN)
             rows = np.array([row])
             assert np.isclose(found.confidence(rows)[0], best[region, 0].item(), atol=1e-5)
+            box = bank.read_boxes(image, count=region + 1)[region]
+            assert torch.equal(torch.from_numpy(found.boxes_xyxy[row].copy()), box)
             lead = (best[region, 0] - best[region, 1]).item()
             if abs(lead - DOUBTFUL_BELOW) > 1e-4:
                 assert found.is_doubtful(rows)[0] == (lead < DOUBTFUL_BELOW)
@@ -66,13 +82,13 @@ def test_it_is_made_once_and_again_for_other_heads_or_when_damaged(
     tmp_path: Path, bank: Bank, heads: DiscoveryHeads, monkeypatch
 ):
     made = []
-    make = module._make
+    sort_regions = module._sort_regions
 
     def counted(*arguments, **named):
         made.append(1)
-        make(*arguments, **named)
+        return sort_regions(*arguments, **named)
 
-    monkeypatch.setattr(module, "_make", counted)
+    monkeypatch.setattr(module, "_sort_regions", counted)
     folder = tmp_path / "kept"
     first = opened(folder, bank, heads)
     assert opened(folder, bank, heads).facts == first.facts
@@ -84,3 +100,25 @@ def test_it_is_made_once_and_again_for_other_heads_or_when_damaged(
     again = opened(folder, bank, heads, origin="b")
     assert len(made) == 3
     assert again.key_of(0) == first.key_of(0)
+
+
+def test_images_are_kept_by_their_absolute_paths(
+    tmp_path: Path, bank: Bank, heads: DiscoveryHeads, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    found = opened(tmp_path / "kept", bank, heads)
+    assert found.image_paths()[7] == str(tmp_path / "images" / "7.png")
+    assert len(found.image_paths()) == len(bank.counts())
+
+
+def test_the_map_spreads_what_differs_and_nothing_else():
+    assert lay_out(torch.ones(3, 4)).tolist() == [[0.5, 0.5]] * 3
+    east, up = torch.tensor([1.0, 0, 0, 0]), torch.tensor([0, 0.3, 0, 0])
+    forward = torch.tensor([0, 0, 0, 1.0])
+    prototypes = torch.stack([forward + east, forward - east, forward + up, forward - up])
+    placed = lay_out(prototypes)
+    along, across = placed[:, 0], placed[:, 1]
+    assert sorted(along[:2].tolist()) == [0.0, 1.0]
+    assert torch.allclose(along[2:], torch.full((2,), 0.5, dtype=along.dtype))
+    assert sorted(across[2:].tolist()) == [0.0, 1.0]
+    assert torch.equal(lay_out(3 * prototypes), placed)

@@ -1,11 +1,14 @@
 """Evaluation, from the command line to files."""
 
+import csv
 import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 
+from rncdl.naming.edits import ClusterState, Edit
+from rncdl.naming.store import DecisionStore
 from rncdl.run_folder import RunFolder
 from tests.pipeline.tiny import run_rncdl
 
@@ -107,3 +110,38 @@ def test_foreground_scores_change_the_order(world: Path, discovered: Path, tmp_p
         path = RunFolder(run).evaluation("val", "main").predictions("head0_fixed")
         scores.append(np.array([d["score"] for d in json.loads(path.read_text())]))
     assert scores[1].max() < scores[0].max()
+
+
+def test_clusters_count_as_the_classes_that_people_named(
+    world: Path, discovered: Path, tmp_path: Path
+):
+    """Two clusters are one class of the file, one a known class, one of no class, one ignored."""
+    run = shutil.copytree(discovered, tmp_path / "run", ignore=shutil.ignore_patterns("bank"))
+    known = RunFolder(run).split().known
+    categories = json.loads((world / "val.json").read_text())["categories"]
+    novel = next(one["name"] for one in categories if one["name"] not in known)
+    states = {1: ClusterState(novel.upper()), 5: ClusterState(novel.upper())}
+    states |= {2: ClusterState(known[0]), 3: ClusterState("unheard of")}
+    states |= {0: ClusterState(ignored=True)}
+    with DecisionStore(
+        RunFolder(run).discovery("main").decisions_file(0), num_clusters=8, heads="any"
+    ) as store:
+        store.decide(Edit("name", states))
+    run_rncdl("evaluate", world / "val.json", "--run", run)
+    folder = RunFolder(run).evaluation("val", "main", decided=True)
+    with folder.assignment("head0_named").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["name"], row["class"]) for row in rows] == [
+        *((name, name) for name in known),
+        (novel.upper(), novel),
+        ("unheard of", ""),
+        *((f"novel_{cluster:04d}", "") for cluster in (4, 6, 7)),
+    ]
+    report = json.loads(folder.report_json.read_text())
+    assert {entry["protocol"] for entry in report["ap"]} == {None, "fixed", "named"}
+    assert report["clusters"]["head0"]["num_clusters"] == 5
+    assert RunFolder(run).evaluations_of("main") == {}
+    run_rncdl("evaluate", world / "val.json", "--run", run, "--raw")
+    raw = json.loads(RunFolder(run).evaluation("val", "main").report_json.read_text())
+    assert raw["clusters"]["head0"]["num_clusters"] == 8
+    assert {entry["protocol"] for entry in raw["ap"]} == {None, "fixed", "paper"}

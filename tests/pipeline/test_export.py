@@ -12,7 +12,7 @@ from PIL import Image
 from rncdl.naming.edits import ClusterState, Edit
 from rncdl.naming.store import DecisionStore
 from rncdl.run_folder import RunFolder
-from tests.pipeline.tiny import run_killed, run_rncdl
+from tests.pipeline.tiny import SETTINGS, run_killed, run_rncdl
 
 ALL = ("--min-score", 0, "--keep-overlapping")
 
@@ -37,7 +37,7 @@ def files_below(out: Path) -> dict[str, bytes]:
 
 
 def read(out: Path) -> dict[str, Any]:
-    return json.loads((out / "annotations.json").read_text())
+    return json.loads((out / "annotations" / "instances_default.json").read_text())
 
 
 def test_images_and_predictions_of_them_give_the_same_export(
@@ -138,3 +138,19 @@ def test_peoples_decisions_reach_the_export(discovered: Path, photos: Path, tmp_
     assert [one["clusters"] for one in read(tmp_path / "raw")["categories"]][3:] == [
         [cluster] for cluster in range(8)
     ]
+
+
+def test_what_is_exported_can_be_checked_converted_and_trained_on(
+    discovered: Path, photos: Path, tmp_path: Path
+):
+    yolo = tmp_path / "yolo"
+    run_rncdl("export", "yolo", photos, "--run", discovered, "--out", yolo, *ALL)
+    assert "nothing wrong" in run_rncdl("prepare", "check", yolo)
+    said = run_rncdl("prepare", "convert", yolo, "--out", tmp_path / "labels.json")
+    assert "2 images" in said
+    runs = [tmp_path / "of_yolo", tmp_path / "of_coco"]
+    for run, labels in zip(runs, (yolo, tmp_path / "labels.json"), strict=True):
+        run_rncdl("train", "--run", run, "--labelled", labels, *SETTINGS, "train.steps=1")
+    weights = [RunFolder(run).detector_file.read_bytes() for run in runs]
+    assert weights[0] == weights[1]
+    assert RunFolder(runs[0]).split() == RunFolder(runs[1]).split()

@@ -28,7 +28,7 @@ from rncdl.run_folder import RunFolder
 from rncdl.stages import predict as stage
 from rncdl.stages.evaluate import evaluate, evaluate_predictions
 from rncdl.training.interruption import Interrupted
-from tests.pipeline.tiny import REPOSITORY, run_killed, run_rncdl
+from tests.pipeline.tiny import run_killed, run_rncdl
 
 FILES = ("predictions.json", "images.json", "made_with.json")
 
@@ -273,7 +273,7 @@ def test_a_run_without_a_discovery_finds_its_known_classes_as_evaluation_does(
     mapped = tmp_path / "mapped.json"
     mapped.write_text(json.dumps(entries))
     known = ",".join(RunFolder(run).split().known)
-    settings = {"images": None, "train_labels": None}
+    settings: dict[str, Any] = {"images": None, "train_labels": None}
     found = evaluate_predictions(
         mapped, world / "val.json", known=known, overrides=["predict.max_detections=20"], **settings
     )
@@ -481,26 +481,3 @@ def test_two_processes_share_the_images(
     for image in listed:
         names = [entry["name"] for entry in entries if entry["image_id"] == image["id"]]
         assert names == predictor.predict(image["file_name"]).names
-
-
-def test_the_documented_example_runs(
-    discovered: Path,
-    photos: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-):
-    text = (REPOSITORY / "docs" / "my-own-images.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "mine").symlink_to(discovered)
-    shutil.copy(photos / "4.jpg", tmp_path / "photo.jpg")
-    shutil.copy(photos / "2.png", tmp_path / "other.png")
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    exec(example, names)
-    *lines, shapes = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(names["regions"]) > 0
-    assert re.fullmatch(r"\S.* 0\.\d\d at \[[\d., ]+\]", lines[0])
-    assert shapes == "[(20, 32), (20, 32)]"
-    assert names["masks"].shape == (int(names["is_novel"].sum()), 40, 150)

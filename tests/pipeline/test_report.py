@@ -3,7 +3,7 @@ import re
 import runpy
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -11,6 +11,8 @@ from PIL import Image
 
 from rncdl.errors import UserError
 from rncdl.gallery.findings import read_assigned
+from rncdl.naming.edits import ClusterState, Edit
+from rncdl.naming.store import DecisionStore
 from rncdl.run_folder import RunFolder
 from rncdl.stages.report import report
 from rncdl.stages.report_drawings import ComparedImages
@@ -127,6 +129,36 @@ def test_what_cannot_be_shown_is_said(discovered: Path, tmp_path: Path):
     html = (run / "report.html").read_text()
     assert "did not note its images" in html
     assert '<section id="curves">' in html
+
+
+def test_the_report_follows_what_people_decided(evaluated: Path, world: Path, tmp_path: Path):
+    run = shutil.copytree(evaluated, tmp_path / "run")
+    clusters = [card["id"] for card in cards_of(run)]
+    first, second, *_ = clusters
+    states = {first: ClusterState("cup & saucer"), second: ClusterState(ignored=True)}
+    with DecisionStore(
+        RunFolder(run).discovery("main").decisions_file(0), num_clusters=8, heads="any"
+    ) as store:
+        store.decide(Edit("decided", states))
+    run_rncdl("evaluate", world / "val.json", "--run", run)
+    cards = cards_of(run)
+    assert [card["id"] for card in cards] == [one for one in clusters if one != second]
+    names = {card["id"]: card["name"] for card in cards}
+    assert names == {**dict.fromkeys(names), first: "cup & saucer"}
+    row = "RNCDL, clusters as people have named them"
+    assert row in (run / "report.html").read_text()
+    raw = cards_of(run, "--raw")
+    assert [(card["id"], card["name"]) for card in raw] == [(one, None) for one in clusters]
+    assert row not in (run / "report.html").read_text()
+
+
+def cards_of(run: Path, *words: str) -> list[dict[str, Any]]:
+    """The clusters on the page of a run, written anew."""
+    run_rncdl("report", "--run", run, *words)
+    html = (run / "report.html").read_text()
+    found = re.search(r'id="cluster-data">(.*?)</script>', html, re.DOTALL)
+    assert found
+    return json.loads(found[1])
 
 
 def test_a_run_without_a_discovery_is_refused(trained: Path, tmp_path: Path):

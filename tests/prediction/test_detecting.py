@@ -15,6 +15,7 @@ from rncdl.detector.model import Detector, ImageBatch
 from rncdl.detector.proposals import Proposals
 from rncdl.prediction.classifier import Classifier, LooksAtPixels, trained_classifier
 from rncdl.prediction.detecting import Limits, best_detections, detect
+from rncdl.prediction.outlining import outline_regions
 from rncdl.regions import Regions
 from tests.detector.conftest import rectangle_sample
 
@@ -291,3 +292,17 @@ def test_masks_and_features_come_as_asked(detector: Detector) -> None:
     again = detector.known_head(lean.features).softmax(1)
     rows = torch.arange(len(lean))
     assert torch.allclose(again[rows, lean.labels], lean.scores, atol=1e-6)
+
+
+def test_regions_found_before_get_the_masks_that_they_had(detector: Detector) -> None:
+    sample = rectangle_sample([[8, 8, 40, 48]], [1])
+    sample.original_size = (192, 128)
+    (found,) = run(detector, [sample])
+    assert found.rles is not None
+    assert max(run_lengths.area(found.rles)) > 0
+    again = outline_regions(detector, sample, found.boxes_xyxy)
+    for before, after in zip(found.rles, again, strict=True):
+        assert after["size"] == [192, 128]
+        overlap = run_lengths.iou([after], [before], [0])[0, 0]
+        assert overlap > 0.99 or run_lengths.area(before) == run_lengths.area(after) == 0
+    assert outline_regions(detector, sample, torch.zeros(0, 4)) == []

@@ -73,6 +73,22 @@ def test_what_nohup_ignores_is_ignored():
         assert not stop
 
 
+def test_work_in_another_thread_goes_on_without_a_handler():
+    """Only the main thread may set one."""
+    heard: list[bool] = []
+
+    def work() -> None:
+        with stop_request() as stop:
+            heard.append(bool(stop))
+
+    before = signal.getsignal(signal.SIGINT)
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert heard == [False]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
 def test_other_work_ends_where_it_is_and_nothing_passes_over_it():
     interrupt_on_signals()
     with pytest.raises(Interrupted) as stopped, contextlib.suppress(Exception):

@@ -23,7 +23,7 @@ from rncdl.experiments.baselines.fitting import Fitting
 from rncdl.experiments.baselines.orca import OrcaHead, train_orca
 from rncdl.experiments.baselines.pool_images import PoolImages
 from rncdl.experiments.baselines.prototypes import fit_prototypes
-from rncdl.experiments.baselines.semi_supervised import fit_groups
+from rncdl.experiments.baselines.semi_supervised_kmeans import fit_groups
 from rncdl.experiments.baselines.uno import UnoHeads, train_uno
 from rncdl.experiments.baselines.weng import (
     CropEmbedding,

@@ -1,34 +1,33 @@
-import { el, strip } from "./elements.js";
-import { ask, classOf, decide, knownCard, names, say, state } from "./state.js";
+import { button, count, el, percent, strip, svg } from "./elements.js";
+import { ask, classOf, clusterLabelled, decide, knownCard, names, say, state } from "./state.js";
 
-function open(...children) {
+function open(title, ...children) {
   const dialog = document.getElementById("dialog");
-  dialog.replaceChildren(...children);
+  dialog.onclose = null;
+  dialog.onkeydown = null;
+  dialog.replaceChildren(el("h2", { id: "dialog-title" }, title), ...children.filter(Boolean));
   if (!dialog.open) dialog.showModal();
   return dialog;
 }
 
-const side = (card) => el("div", {}, el("h3", {}, card.name || card.label), strip(card));
+const side = (card) => el("div", {}, el("h3", {}, card.name || card.label), strip(card),
+  el("span", { class: "soft" }, count(card.size, "region")));
 
 // Who goes into whom, with pictures; resolves to whether they were merged.
-export function confirmMerge(source, into) {
+export function confirmMerge(source, into, merge = mergeTwo) {
   return new Promise((resolve) => {
     let isMerged = false;
     const draw = () => {
-      const swappable = into.id >= 0 && source.name && into.name && !state.known.includes(source.name) && !state.known.includes(into.name);
-      const kept = into.id < 0 ? into.label : state.known.includes(source.name) ? source.name : into.name || source.name || into.label;
-      const dialog = open(
-        el("h2", {}, `Merge into “${kept}”?`),
+      const isKnown = (name) => state.known.includes(name);
+      const swappable = into.id >= 0 && source.id >= 0 && source.name && into.name && !isKnown(source.name) && !isKnown(into.name);
+      const kept = into.id < 0 ? into.label : isKnown(source.name) ? source.name : into.name || source.name || into.label;
+      const dialog = open(`Merge into “${kept}”?`,
         el("p", { class: "soft" }, "Both become one class. It can be undone."),
-        el("div", { class: "sides" }, side(source), el("span", { "aria-label": "goes into" }, "→"), side(into)),
+        el("div", { class: "sides" }, side(source), el("span", { class: "arrow", role: "img", "aria-label": "goes into" }, "→"), side(into)),
         el("div", { class: "actions" },
-          el("button", { class: "main", type: "button", id: "merge", autofocus: true, onclick: async () => {
-            isMerged = await decide("merge", { cluster: source.id, into: into.id });
-            dialog.close();
-          } }, "Merge"),
-          swappable ? el("button", { type: "button", id: "swap", onclick: () => { [source, into] = [into, source]; draw(); } }, "Swap") : null,
-          el("button", { type: "button", onclick: () => dialog.close() }, "Keep apart")),
-      );
+          button("Merge", async () => { isMerged = await merge(source, into); dialog.close(); }, { id: "merge", class: "main" }),
+          swappable ? button("Swap", () => { [source, into] = [into, source]; draw(); }, { id: "swap" }) : null,
+          button("Keep apart", () => dialog.close(), { id: "apart" })));
       dialog.onclose = () => resolve(isMerged);
       dialog.querySelector("#merge").focus();
     };
@@ -36,31 +35,68 @@ export function confirmMerge(source, into) {
   });
 }
 
-// Name a cluster; a name that is taken offers the merge. Resolves to whether anything was decided.
-export async function giveName(card, text) {
+const mergeTwo = (source, into) => decide("merge", { cluster: source.id, into: into.id });
+
+// The class or the cluster that is called so; undefined where nothing is.
+function called(text) {
   const wanted = text.trim().replace(/\s+/g, " ").toLowerCase();
-  if (!wanted) return false;
-  const taken = names().find((name) => name.toLowerCase() === wanted && name !== card.name);
-  const into = taken && (knownCard(taken) || classOf(taken)[0]);
-  if (into && into.id !== card.id) return confirmMerge(card, into);
-  return decide("name", { cluster: card.id, name: text });
+  const taken = names().find((name) => name.toLowerCase() === wanted);
+  return taken ? knownCard(taken) || classOf(taken)[0] : clusterLabelled(wanted);
 }
 
-export async function showPhotograph([image, region]) {
+// Name a cluster; a name that is taken offers the merge. Resolves to whether anything was decided.
+export async function giveName(card, text) {
+  if (!text.trim()) return false;
+  const into = called(text);
+  const isOther = into && into.id !== card.id && (into.name || into.label) !== card.name;
+  return isOther ? confirmMerge(card, into) : decide("name", { clusters: [card.id], name: text });
+}
+
+// Make one class of several clusters.
+export async function giveOneName(cards, text) {
+  if (!text.trim()) return false;
+  const into = called(text);
+  const clusters = cards.map((card) => card.id);
+  if (!into || classOf(into.name).every((card) => clusters.includes(card.id)) && into.id >= 0) {
+    return decide("name", { clusters, name: into?.name || text });
+  }
+  const all = { id: -1, label: count(cards.length, "cluster"), size: cards.reduce((sum, card) => sum + card.size, 0), pictures: cards.flatMap((card) => card.pictures.slice(0, Math.ceil(8 / cards.length))).slice(0, 8) };
+  return confirmMerge(all, into, () => decide("name", { clusters, name: into.name || into.label, merge: true }));
+}
+
+// The photograph of one of several members, with its box and mask; arrows go to the others.
+export async function showPhotograph(members, position) {
+  const { key: [image, region], confidence } = members[position];
   try {
     const place = await ask(`api/region/${image}/${region}`);
-    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    svg.setAttribute("viewBox", "0 0 1 1");
-    svg.setAttribute("preserveAspectRatio", "none");
-    const box = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-    for (const [to, from] of [["x", "left"], ["y", "top"], ["width", "width"], ["height", "height"]]) box.setAttribute(to, place[from]);
-    svg.append(box);
-    const dialog = open(
-      el("h2", {}, place.file),
-      el("div", { class: "photograph" }, el("img", { src: `photograph/${image}`, alt: `${place.file} with the region marked` }), svg),
-      el("div", { class: "actions" }, el("button", { type: "button", onclick: () => dialog.close() }, "Close")),
-    );
-    dialog.onclose = null;
+    const box = svg("rect", { x: place.left, y: place.top, width: place.width, height: place.height });
+    const go = (step) => { if (members[position + step]) showPhotograph(members, position + step); };
+    const dialog = open(place.file,
+      el("div", { class: "photograph" },
+        el("img", { src: `photograph/${image}`, alt: `${place.file} with the region marked` }),
+        place.mask ? el("img", { id: "mask", class: "mask", src: `mask/${image}/${region}`, alt: "the region’s mask" }) : null,
+        svg("svg", { viewBox: "0 0 1 1", preserveAspectRatio: "none", "aria-hidden": "true" }, box)),
+      el("div", { class: "actions" },
+        button("← Before", () => go(-1), { id: "before", disabled: position === 0 }),
+        button("Next →", () => go(1), { id: "next", disabled: position === members.length - 1 }),
+        button("Close", () => dialog.close()),
+        el("span", { class: "soft" }, `${position + 1} of ${members.length} shown · ${percent(confidence)} certain`)));
+    dialog.onkeydown = (event) => {
+      if (event.key === "ArrowLeft") go(-1);
+      if (event.key === "ArrowRight") go(1);
+    };
   } catch (error) { say(error.message); }
 }
 
+const KEYS = {
+  Everywhere: { "Ctrl+Z": "undo", "Ctrl+Shift+Z": "redo", "/": "find", "?": "this list", Esc: "leave a field or a window" },
+  "One by one": { n: "type a name", "1 – 4": "the same as this", i: "ignore", s: "skip", b: "back", y: "as before, where earlier decisions suggest something" },
+  "A cluster’s page": { n: "type a name", i: "ignore", a: "select all that are shown", m: "move the selection", x: "they are not objects", "← →": "in a photograph, the one before and the next" },
+  Map: { "← → ↑ ↓": "go to the next cluster", Space: "select it", Enter: "open it" },
+};
+
+export function showKeys() {
+  const dialog = open("Keys", ...Object.entries(KEYS).map(([where, keys]) => el("section", {}, el("h3", {}, where),
+    el("dl", { class: "keys" }, Object.entries(keys).map(([key, what]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, what)])))),
+  el("div", { class: "actions" }, button("Close", () => dialog.close())));
+}

@@ -1,8 +1,14 @@
+import { showKeys } from "./dialogs.js";
 import { el } from "./elements.js";
-import { clusters, decide, listen, load, names, poll, say, state } from "./state.js";
-import { aside, grid, history, oneByOne, place, queueKey } from "./views.js";
+import { aside, grid } from "./grid.js";
+import { earlier, history } from "./lists.js";
+import { map } from "./map.js";
+import { place } from "./place.js";
+import { oneByOne } from "./queue.js";
+import { clusters, decide, listen, load, names, openEarlier, poll, say, state } from "./state.js";
 
 const POLL_MS = 2000;
+const VIEWS = { "": grid, queue: oneByOne, map, earlier, aside, history, place };
 const main = document.getElementById("main");
 
 function drawHead() {
@@ -16,35 +22,39 @@ function drawHead() {
   Object.assign(document.getElementById("progress"), { value: looked, max: Math.max(1, all.length) });
   document.getElementById("looked").textContent = `${looked} of ${all.length} looked at`;
   document.getElementById("names").replaceChildren(...names().map((value) => el("option", { value })));
+  const before = document.getElementById("earlier");
+  before.hidden = !state.earlier.size;
+  before.textContent = `From before (${openEarlier().length})`;
 }
 
-// What somebody is typing stays when the page is drawn anew.
-function rememberTyping() {
-  const { ariaLabel, name, value } = document.activeElement;
+// What somebody is typing, and where the keyboard is, stays when the page is drawn anew.
+function rememberFocus() {
+  const focused = document.activeElement;
+  if (!main.contains(focused)) return () => {};
+  const { id, name, ariaLabel, value, selectionStart, selectionEnd } = focused;
+  const wanted = id || name || ariaLabel;
   return () => {
-    if (!ariaLabel && !name) return;
-    const same = [...main.querySelectorAll("input")].find((input) => input.name === name && input.ariaLabel === ariaLabel);
-    if (!same) return;
-    if (same.type !== "checkbox") same.value = value;
-    same.focus();
+    const same = wanted && [...main.querySelectorAll("input, button, select, a, circle")].find((one) =>
+      one.id === id && one.name === name && one.ariaLabel === ariaLabel);
+    if (!same) { main.focus({ preventScroll: true }); return; }
+    if (same.tagName === "INPUT" && same.type !== "checkbox") same.value = value;
+    same.focus({ preventScroll: true });
+    if (selectionStart !== null && selectionStart !== undefined) same.setSelectionRange?.(selectionStart, selectionEnd);
   };
 }
 
 async function draw() {
-  const restoreTyping = rememberTyping();
+  const restoreFocus = rememberFocus();
   drawHead();
-  const [, view, id] = location.hash.split("/");
+  const [, view = "", id] = location.hash.split("/");
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.getAttribute("href") === `#/${view || ""}`) link.setAttribute("aria-current", "page");
+    if (link.getAttribute("href") === `#/${view}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   try {
-    if (view === "queue") oneByOne(main);
-    else if (view === "place") await place(main, Number(id));
-    else if (view === "aside") aside(main);
-    else if (view === "history") await history(main);
-    else grid(main);
-    restoreTyping();
+    await (VIEWS[view] || grid)(main, Number(id));
+    main.dataset.shown = location.hash;
+    restoreFocus();
   } catch (error) { say(error.message); }
 }
 
@@ -52,22 +62,35 @@ async function step(kind) {
   if (state[kind]) await decide(kind, { expected: state[kind].id });
 }
 
+function press(key) {
+  const wanted = main.querySelector(`[data-key="${CSS.escape(key)}"]:not(:disabled)`);
+  if (wanted?.tagName === "INPUT") wanted.focus();
+  else wanted?.click();
+  return wanted !== null;
+}
+
 document.getElementById("undo").onclick = () => step("undo");
 document.getElementById("redo").onclick = () => step("redo");
+document.getElementById("help").onclick = showKeys;
+document.getElementById("skip").onclick = () => main.focus();
 document.addEventListener("keydown", (event) => {
   const isTyping = ["INPUT", "SELECT"].includes(event.target.tagName) && event.target.type !== "checkbox";
   if (event.key === "Escape" && isTyping) event.target.blur();
   if (isTyping || document.getElementById("dialog").open) return;
-  const letter = event.key.toLowerCase();
-  if ((event.ctrlKey || event.metaKey) && letter === "z") {
-    event.preventDefault();
-    step(event.shiftKey ? "redo" : "undo");
-  } else if (!event.ctrlKey && !event.metaKey && !event.altKey && location.hash === "#/queue" && /^[a-z1-9]$/.test(letter)) {
-    event.preventDefault();
-    queueKey(letter);
-  }
+  const key = event.key.toLowerCase();
+  const hasModifier = event.ctrlKey || event.metaKey;
+  if (hasModifier && key === "z") step(event.shiftKey ? "redo" : "undo");
+  else if (hasModifier || event.altKey || key.length > 1 || key === " ") return;
+  else if (key === "?") showKeys();
+  else if (!press(key)) return;
+  event.preventDefault();
 });
-window.addEventListener("hashchange", () => { say(""); draw(); main.focus(); });
+window.addEventListener("hashchange", async () => {
+  say("");
+  await draw();
+  window.scrollTo(0, 0);
+  main.focus({ preventScroll: true });
+});
 listen(draw);
 try {
   await load();

@@ -1,5 +1,8 @@
 // What the server has told, and how it is told of decisions.
-export const state = { version: 0, cards: new Map(), known: [], undo: null, redo: null, title: "" };
+export const state = {
+  version: 0, cards: new Map(), known: [], undo: null, redo: null, title: "",
+  earlier: new Map(), // cluster -> what was decided about its regions before
+};
 
 let onNews = () => {};
 export const listen = (listener) => { onNews = listener; };
@@ -24,6 +27,8 @@ export async function load() {
   const found = await ask("api/state");
   Object.assign(state, { known: found.known, title: found.title });
   take(found);
+  const { suggestions } = await ask("api/earlier");
+  state.earlier = new Map(suggestions.map((one) => [one.cluster, one]));
 }
 
 export async function poll() {
@@ -55,9 +60,14 @@ export async function decide(kind, decision = {}) {
 
 export const clusters = () =>
   [...state.cards.values()].filter((card) => card.id >= 0 && card.size > 0);
+export const clusterLabelled = (label) =>
+  clusters().find((card) => card.label === label.trim().toLowerCase());
 export const classOf = (name) => clusters().filter((card) => card.name === name && !card.ignored);
 export const knownCard = (name) =>
   [...state.cards.values()].find((card) => card.id < -1 && card.label === name);
+// What earlier decisions suggest for clusters about which nobody has decided anything yet.
+export const openEarlier = () =>
+  [...state.earlier.values()].filter((one) => !state.cards.get(one.cluster).looked_at);
 export function names() {
   const given = clusters().filter((card) => card.name && !card.ignored).map((card) => card.name);
   return [...new Set([...given, ...state.known])].sort((a, b) => a.localeCompare(b));

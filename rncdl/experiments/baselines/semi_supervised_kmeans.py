@@ -6,7 +6,7 @@ from torch.nn import functional
 
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.kmeans import nearest
-from rncdl.discovery.semi_supervised import best_grouping, semi_supervised_kmeans
+from rncdl.discovery.semi_supervised import PartlyLabelled, best_grouping, semi_supervised_kmeans
 from rncdl.errors import UserError
 from rncdl.experiments.baselines.centroids import MAX_REGIONS, read_matched, read_pool
 from rncdl.training.processes import autocast
@@ -58,10 +58,7 @@ def fit_groups(
     generator = Generator().manual_seed(seed)
     groupings = [
         semi_supervised_kmeans(
-            pool,
-            labelled.to(device),
-            labels.to(device),
-            num_known=num_known,
+            PartlyLabelled(pool, labelled.to(device), labels.to(device), num_known),
             num_clusters=num_clusters,
             per_known=_PER_KNOWN,
             rounds=_ROUNDS,

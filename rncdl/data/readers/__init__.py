@@ -1,0 +1,1 @@
+"""Datasets in the formats of other tools, converted to what a COCO file would hold."""

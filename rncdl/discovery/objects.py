@@ -1,0 +1,137 @@
+"""What the teacher sees of an image: regions that may be objects, cut out of their background."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from pycocotools import mask as run_lengths
+from torch import Tensor
+from torchvision.ops import box_iou, nms
+
+from rncdl.data.viewed_images import ViewedImage
+from rncdl.detector.boxes import clip_boxes, has_area
+from rncdl.detector.locating import Search, locate
+from rncdl.detector.mask_boxes import enlarge
+from rncdl.detector.model import Detector
+from rncdl.detector.pasting import paste_masks
+from rncdl.discovery.cut_outs import cut_out, extents
+from rncdl.discovery.extraction import ChosenRegions, ExtractedRegions
+from rncdl.discovery.teacher import Teacher
+from rncdl.segmentation.segmenter import Segmenter
+
+_NMS = 0.5
+_MARGIN = 1.2
+"""A mask lies inside its box: so much more than the box is looked at, in case it is too small."""
+
+
+@dataclass(frozen=True)
+class ObjectChoice:
+    """Which regions the teacher looks at, and how they are shown to it."""
+
+    search: Search
+    per_image: int
+    masks: Literal["both", "own", "segmenter"]
+    """what they are cut out by; both: by the one that agrees with the region better"""
+    crop_px: int
+    padding: float
+
+
+class ObjectFinder:
+    """Finds what may be objects, and lets the teacher look at each once."""
+
+    def __init__(
+        self,
+        detector: Detector,
+        teacher: Teacher,
+        segmenter: Segmenter | None,
+        choice: ObjectChoice,
+    ) -> None:
+        self._detector = detector
+        self._teacher = teacher
+        self._segmenter = segmenter
+        self._choice = choice
+
+    @torch.inference_mode()
+    def look(self, images: Sequence[ViewedImage]) -> list[ExtractedRegions]:
+        """Each image's objects with the teacher's features, in one view; then the annotated ones.
+
+        The `objectness` of an object is how far its mask agrees with its region: the IoU of the
+        region with the mask's box. Annotated objects are cut out in the same way as found ones.
+        """
+        batch = self._detector.batch_images([image.plain for image in images])
+        maps = self._detector.feature_maps(batch)
+        located = locate(self._detector, maps, batch, search=self._choice.search)
+        found = []
+        for i, image in enumerate(images):
+            boxes, objectness = located.boxes[i].float(), located.objectness[i].float()
+            usable = has_area(boxes)
+            boxes, objectness = boxes[usable], objectness[usable]
+            kept = nms(boxes, objectness, _NMS)[: self._choice.per_image]
+            scale = boxes.new_tensor(image.plain_scale_xy).repeat(2)
+            annotated = image.boxes_xyxy.to(boxes.device) * scale
+            level_maps = [level[i : i + 1] for level in maps]
+            found.append(self._look_at(image, boxes[kept], annotated, level_maps))
+        return found
+
+    def _look_at(
+        self, image: ViewedImage, boxes: Tensor, annotated: Tensor, maps: Sequence[Tensor]
+    ) -> ExtractedRegions:
+        pixels = image.plain.permute(1, 2, 0).cpu().numpy()
+        both = torch.cat([boxes, annotated])
+        masks, agreement = self._cut(pixels, both, maps)
+        crops = [
+            cut_out(pixels, mask, side_px=self._choice.crop_px, padding=self._choice.padding)
+            for mask in masks
+        ]
+        features = self._features(crops)
+        scale = boxes.new_tensor(image.plain_scale_xy).repeat(2)
+        count = len(boxes)
+        chosen = ChosenRegions(
+            boxes_xyxy=boxes / scale,
+            objectness=agreement[:count],
+            matched_boxes_xyxy=annotated / scale,
+            matched_labels=image.labels,
+        )
+        return ExtractedRegions(chosen, features[None, :count], features[None, count:])
+
+    def _features(self, crops: Sequence[np.ndarray]) -> Tensor:
+        side = self._choice.crop_px
+        stacked = np.stack(crops) if crops else np.zeros((0, side, side, 3), np.uint8)
+        return self._teacher.look(torch.from_numpy(stacked).permute(0, 3, 1, 2))
+
+    def _cut(
+        self, pixels: np.ndarray, boxes: Tensor, maps: Sequence[Tensor]
+    ) -> tuple[np.ndarray, Tensor]:
+        """Masks (R, H, W) and how far they agree with the boxes (R, 4), (R,).
+
+        Of the detector's own mask and the segmenter's, each box has the one that agrees better.
+        """
+        size = boxes.new_tensor(pixels.shape[:2])
+        shown = clip_boxes(enlarge(boxes, _MARGIN), size)
+        candidates = []
+        if self._choice.masks != "segmenter":
+            candidates.append(self._own_masks(pixels.shape[:2], shown, maps))
+        if self._segmenter is not None:
+            candidates.append(self._segmenter.segment(pixels, shown.cpu().numpy()))
+        agreements = torch.stack([_agreement(boxes.cpu(), masks) for masks in candidates])
+        best = agreements.max(0)
+        rows = np.arange(len(boxes))
+        return np.stack(candidates)[best.indices.numpy(), rows], best.values
+
+    def _own_masks(
+        self, size_hw: tuple[int, ...], shown: Tensor, maps: Sequence[Tensor]
+    ) -> np.ndarray:
+        height, width = size_hw
+        if self._detector.mask_head is None:
+            return np.zeros((len(shown), height, width), dtype=bool)
+        probabilities = self._detector.mask_logits(maps, [shown]).float().sigmoid()
+        pasted = paste_masks(probabilities, shown, (height, width))
+        masks = [run_lengths.decode(one).astype(bool) for one in pasted]
+        return np.stack(masks) if masks else np.zeros((0, height, width), dtype=bool)
+
+
+def _agreement(boxes_xyxy: Tensor, masks: np.ndarray) -> Tensor:
+    """(R,) IoU of each box with the box of its mask; zero where the mask is empty."""
+    return box_iou(boxes_xyxy, extents(masks)).diagonal().nan_to_num()
