@@ -176,7 +176,7 @@ def serving(run: RunFolder) -> Iterator[Server]:
     try:
         yield Server(process, address, time.perf_counter() - began)
     finally:
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         process.wait()
 
 

@@ -584,7 +584,8 @@ def estimate_classes(
     """Estimate how many new classes there are: known classes are the yardstick.
 
     A teacher (discover.teacher, else the best that can be had) looks at the objects of the pool;
-    what it has seen is kept for `discover`. The same as discover.heads=auto, without a discovery.
+    what it has seen is kept for `discover`. With discover.heads=auto it takes half as many clusters
+    again.
     """
     from rncdl.inputs import named_inputs
     from rncdl.run_folder import RunFolder

@@ -49,6 +49,13 @@ class Estimate:
     """it is between these, as far as the starts differ"""
     curve: tuple[Point, ...]
 
+    @property
+    def with_room(self) -> int:
+        """Half as many clusters again: background takes some, and too few cost more than too many
+        (docs/results.md).
+        """
+        return -(-3 * self.num_clusters // 2)
+
     def line(self) -> str:
         """In one line."""
         return f"About {self.num_clusters} new classes (between {self.low} and {self.high})."

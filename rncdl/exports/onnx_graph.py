@@ -70,9 +70,8 @@ class ImageToDetections(nn.Module):
         probabilities = self.classifier.probabilities(
             features, batch=ImageBatch(pixels, []), boxes=[boxes]
         )
-        scores = self.classifier.scores(
-            probabilities, objectness, self.detector.predict_iou(features)
-        )
+        fit = self.detector.predict_iou(features)
+        scores = self.classifier.scores(probabilities, objectness, fit)
         rows, labels, best = self._choose(boxes, scores)
         chosen = boxes[rows]
         stretch = (given_hw.double() / size_hw.double()).flip(0).repeat(2).float()

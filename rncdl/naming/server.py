@@ -108,7 +108,7 @@ def build_app(served: Served, *, token: str) -> Starlette:
     ]
     return Starlette(
         routes=[Mount(f"/{token}", routes=routes)],
-        middleware=[Middleware(Guard, token=token), Middleware(GZipMiddleware)],
+        middleware=[Middleware(Guard, token=token), Middleware(GZipMiddleware, compresslevel=4)],
         exception_handlers={
             _BadNumberError: _answer(400),
             ValidationError: _answer(400, "This is no decision that the page could have sent."),

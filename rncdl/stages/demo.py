@@ -36,7 +36,7 @@ from rncdl.training.progress import console, say
 from rncdl.training.schedule import shorten_schedule
 from rncdl.version import versions
 
-PRESET = "shapes"
+PRESET = "shapes-teacher"
 
 
 @dataclass(frozen=True)

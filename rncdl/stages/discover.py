@@ -87,10 +87,10 @@ def _settle_heads(
     if settings.discover.heads:
         return settings
     found = processes.from_main(lambda: estimate_from(objects, pool, settings))
-    settled = change(settings, discover={"heads": (found.num_clusters,)})
+    settled = change(settings, discover={"heads": (found.with_room,)})
     processes.from_main(partial(folder.save_settings, settled))
     if processes.is_main:
-        say(found.line())
+        say(f"{found.line()} Clusters: {found.with_room}.")
     return settled
 
 

@@ -47,4 +47,5 @@ def test_the_end_of_the_plateau_is_read():
     accuracies = {4: 0.9, 6: 0.91, 8: 0.9, 12: 0.89, 16: 0.7, 20: 0.5}
     found = read_curve([Point(n, accuracy, 0.03) for n, accuracy in accuracies.items()])
     assert (found.low, found.num_clusters, found.high) == (6, 12, 12)
+    assert found.with_room == 18
     assert "About 12 new classes (between 6 and 12)" in found.line()

@@ -110,7 +110,9 @@ def test_the_report_is_the_one_in_the_run_folder(played: Played):
 
 
 def test_the_example_exports_both(played: Played):
-    content = json.loads((played.folder / "found_coco" / "annotations.json").read_text())
+    content = json.loads(
+        (played.folder / "found_coco" / "annotations" / "instances_default.json").read_text()
+    )
     assert len(content["images"]) == 6
     assert all(one["score"] > 0.2 for one in content["annotations"])
     assert (played.folder / "detector.onnx").stat().st_size > 1e6
