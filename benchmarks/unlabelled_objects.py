@@ -30,6 +30,7 @@ from rncdl.data.datasets import BadImage, LabelledImages
 from rncdl.data.records import AnnotationSet
 from rncdl.data.samples import Sample
 from rncdl.data.transforms import augment_sample
+from rncdl.data.variation import Variation
 from rncdl.detector.boxes import clip_boxes
 from rncdl.detector.locating import Search, locate
 from rncdl.detector.losses import supervised_losses
@@ -172,10 +173,7 @@ def main() -> None:
     labels = split.keep_known(load_dataset(Path(run.inputs().labelled), None, shown=False))
     dataset = LabelledImages(
         labels,
-        short_sides_px=[settings.data.eval_short_side_px],
-        long_side_px=settings.data.long_side_px,
-        flip=0.0,
-        strength="none",
+        Variation((settings.data.eval_short_side_px,), settings.data.long_side_px, 0.0, "none"),
         with_masks=True,
     )
     chosen = np.random.default_rng(settings.seed).permutation(len(dataset))[: options.images]
