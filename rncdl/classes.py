@@ -51,7 +51,10 @@ class ClassSplit:
             return cls(tuple(choice))
         if not os.path.isfile(choice):  # unlike Path.is_file, no error for long lists of names
             return cls(tuple(name.strip() for name in choice.split(",") if name.strip()))
-        lines = Path(choice).read_text(encoding="utf-8").splitlines()
+        try:
+            lines = Path(choice).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{choice}: not a text file with one class per line.") from error
         return cls(tuple(line.strip() for line in lines if line.strip()))
 
     def require_present(self, labelled: AnnotationSet) -> None:

@@ -353,6 +353,13 @@ def lvis_vg(
 def check(
     file: Annotated[Path, typer.Argument(help="A dataset in any format, or a folder of images.")],
     images: ImagesOption = None,
+    train: Annotated[
+        Path | None,
+        typer.Option("--train", help="A dataset to train on, which must not share images with it."),
+    ] = None,
+    train_images: Annotated[
+        Path | None, typer.Option("--train-images", help="Image folder of --train.")
+    ] = None,
 ) -> None:
     """List what is wrong with a dataset, and where. Exit code 1 if anything is.
 
@@ -360,7 +367,7 @@ def check(
     """
     from rncdl.stages.prepare import check_dataset
 
-    raise typer.Exit(check_dataset(file, images))
+    raise typer.Exit(check_dataset(file, images, train=train, train_images=train_images))
 
 
 @prepare_app.command("convert")

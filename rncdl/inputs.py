@@ -5,8 +5,8 @@ from pathlib import Path
 
 from rncdl.classes import ClassSplit
 from rncdl.config import Settings
-from rncdl.data.annotation_file import read_annotation_file
 from rncdl.data.annotations import load_annotations, load_images_or_annotations, without_labels
+from rncdl.data.readers.recognition import read_dataset
 from rncdl.data.records import AnnotationSet, ImageRecord
 from rncdl.data.viewed_images import Pool
 from rncdl.errors import UserError
@@ -30,8 +30,7 @@ def known_classes(
 
     None: all that have annotations. `path`: where the dataset is from.
     """
-    if not len(annotations.annotation_ids):
-        raise UserError(f"{path}: no annotation to learn from. {_why_none(path)}")
+    require_annotations(path, annotations)
     try:
         split = ClassSplit.from_names(choice) if choice else ClassSplit.from_labelled(annotations)
         split.require_present(annotations)
@@ -40,9 +39,15 @@ def known_classes(
     return split
 
 
+def require_annotations(path: Path, annotations: AnnotationSet) -> None:
+    """Refuse a dataset, read from `path`, without a single annotation."""
+    if not len(annotations.annotation_ids):
+        raise UserError(f"{path}: no annotation that could be used. {_why_none(path)}")
+
+
 def _why_none(path: Path) -> str:
     """What became of the annotations of a file of which none can be used."""
-    file = read_annotation_file(path)
+    file = read_dataset(path)
     counts = {"images": file.images, "categories": file.categories, "annotations": file.annotations}
     empty = [f"`{name}`" for name, entries in counts.items() if not entries]
     if empty:

@@ -79,6 +79,7 @@ class RunFolder:
                            discovery NAME, or of the detector as `trained`, on VAL.json;
                            NAME/decided/VAL/ with clusters as people have named them
     compare/NAME/          a table of systems, ablate/NAME/ tables of ablations: see TableFolder
+    curves.svg             the learning curves of the training and of the newest discovery
     report.html            the page to look at
     ```
     """
@@ -193,6 +194,11 @@ class RunFolder:
     def table_dir(self, command: Literal["compare", "ablate"], name: str) -> Path:
         """The folder of a comparison or of ablations."""
         return self.path / command / name
+
+    @property
+    def curves_file(self) -> Path:
+        """Learning curves as a picture."""
+        return self.path / "curves.svg"
 
     @property
     def report_file(self) -> Path:

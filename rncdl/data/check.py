@@ -1,6 +1,7 @@
 """Everything that is wrong with a dataset, and where."""
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from rncdl.data.annotation_file import AnnotationFile, FileImage
 from rncdl.data.annotation_rows import AnnotationRows, judge_annotations
 from rncdl.data.image_headers import Size, read_sizes_of_all
 from rncdl.data.image_paths import ImageFinder, list_images
+from rncdl.data.likeness import are_alike, find_copies, find_repeats, mean_difference
 from rncdl.data.masks import to_rle
 from rncdl.data.problems import Problem, ProblemKind
 from rncdl.data.readers.recognition import is_dataset_folder, read_dataset
@@ -24,14 +26,12 @@ def find_problems(path: Path, images_dir: Path | None = None) -> list[Problem]:
     """
     if path.is_dir() and not is_dataset_folder(path):
         paths = list_images(path)
-        return [
-            _unreadable(path, error)
-            for path, error in zip(paths, read_sizes_of_all(paths), strict=True)
-            if isinstance(error, UserError)
-        ]
+        sizes_on_disk = read_sizes_of_all(paths)
+        found = zip(paths, sizes_on_disk, strict=True)
+        unreadable = [_unreadable(image, e) for image, e in found if isinstance(e, UserError)]
+        return [*unreadable, *_likeness(path, paths, sizes_on_disk)]
     file = read_dataset(path, images_dir)
-    finder = ImageFinder(path, images_dir)
-    paths = [finder.find(image, index) for index, image in enumerate(file.images)]
+    paths = _paths_of(file, path, images_dir)
     sizes_on_disk = read_sizes_of_all(paths)
     sizes = [_trusted_size(*pair) for pair in zip(file.images, sizes_on_disk, strict=True)]
     rows = judge_annotations(
@@ -48,7 +48,43 @@ def find_problems(path: Path, images_dir: Path | None = None) -> list[Problem]:
             for row in found.tolist()
         ),
         *_mask_problems(rows, sizes),
+        *_likeness(path, paths, sizes_on_disk),
     ]
+
+
+def find_shared_images(
+    path: Path, images_dir: Path | None, *, trained_on: Sequence[Path]
+) -> list[Problem]:
+    """Images of a dataset that are byte for byte among those that a detector was trained on."""
+    return [
+        Problem(ProblemKind.SHARED_IMAGE, str(image), f"the same as {copy}")
+        for image, copy in find_copies(image_paths(path, images_dir), trained_on)
+    ]
+
+
+def image_paths(path: Path, images_dir: Path | None = None) -> list[Path]:
+    """Where the images of a folder or of an annotation file are, or should be."""
+    if path.is_dir() and not is_dataset_folder(path):
+        return list_images(path)
+    return _paths_of(read_dataset(path, images_dir), path, images_dir)
+
+
+def _paths_of(file: AnnotationFile, path: Path, images_dir: Path | None) -> list[Path]:
+    finder = ImageFinder(path, images_dir)
+    return [finder.find(image, index) for index, image in enumerate(file.images)]
+
+
+def _likeness(
+    path: Path, images: list[Path], sizes_on_disk: list[tuple[Size, Size] | UserError]
+) -> Iterator[Problem]:
+    pairs = zip(images, sizes_on_disk, strict=True)
+    images = [image for image, size in pairs if not isinstance(size, UserError)]
+    for image, copy in find_repeats(images):
+        yield Problem(ProblemKind.REPEATED_IMAGE, str(image), f"the same as {copy}")
+    difference = mean_difference(images)
+    if difference is not None and are_alike(difference):
+        value = f"they differ by {difference:.1f} of 255 on average"
+        yield Problem(ProblemKind.ALIKE_IMAGES, str(path), value)
 
 
 def _repeated_entries(file: AnnotationFile) -> Iterator[Problem]:
@@ -58,6 +94,17 @@ def _repeated_entries(file: AnnotationFile) -> Iterator[Problem]:
     yield from _repeats(ProblemKind.DUPLICATE_IMAGE_ID, "images", image_ids)
     yield from _repeats(ProblemKind.DUPLICATE_CATEGORY_ID, "categories", category_ids)
     yield from _repeats(ProblemKind.DUPLICATE_CATEGORY_NAME, "categories", names)
+    first_spelled: dict[str, str] = {}
+    for index, name in enumerate(names):
+        other = first_spelled.setdefault(_plain(name), name)
+        if other != name:
+            value = f"{name!r} beside {other!r}"
+            yield Problem(ProblemKind.SIMILAR_CATEGORY_NAME, f"categories[{index}]", value)
+
+
+def _plain(name: str) -> str:
+    """A name without what people write in one way or another."""
+    return " ".join(re.split(r"[\s_-]+", name.strip(" _-\t\n").casefold()))
 
 
 def _repeats(kind: ProblemKind, name: str, values: Iterable[int | str]) -> Iterator[Problem]:

@@ -20,10 +20,14 @@ class ProblemKind(StrEnum):
     DUPLICATE_IMAGE_ID = "image id used more than once"
     DUPLICATE_CATEGORY_ID = "category id used more than once"
     DUPLICATE_CATEGORY_NAME = "category name used more than once"
+    SIMILAR_CATEGORY_NAME = "category name that another one has but for case, spaces or hyphens"
     BROKEN_MASK = "mask that cannot be read"
     MISSING_IMAGE = "missing image file"
     BROKEN_IMAGE = "image file that cannot be read"
     WRONG_SIZE = "image of another size than the file says"
+    REPEATED_IMAGE = "the same image file once more"
+    ALIKE_IMAGES = "images that are all alike"
+    SHARED_IMAGE = "image that is also among those trained on"
 
     @property
     def consequence(self) -> str:
@@ -43,10 +47,14 @@ _CONSEQUENCES = {
     ProblemKind.DUPLICATE_IMAGE_ID: "refused: give every image its own id",
     ProblemKind.DUPLICATE_CATEGORY_ID: "refused: give every category its own id",
     ProblemKind.DUPLICATE_CATEGORY_NAME: "taken for one class",
+    ProblemKind.SIMILAR_CATEGORY_NAME: "kept as two classes: give both the same name",
     ProblemKind.BROKEN_MASK: _BAD_IMAGE,
     ProblemKind.MISSING_IMAGE: _BAD_IMAGE,
     ProblemKind.BROKEN_IMAGE: _BAD_IMAGE,
     ProblemKind.WRONG_SIZE: _BAD_IMAGE,
+    ProblemKind.REPEATED_IMAGE: "kept",
+    ProblemKind.ALIKE_IMAGES: "kept: there is little to learn from them",
+    ProblemKind.SHARED_IMAGE: "kept: what is measured on it says little",
 }
 BAD_IMAGES = frozenset(kind for kind, text in _CONSEQUENCES.items() if text == _BAD_IMAGE)
 """Problems that stop a run, unless the image is passed over."""

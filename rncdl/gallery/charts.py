@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-_WIDTH, _HEIGHT = 300, 170
+CHART_WIDTH, CHART_HEIGHT = 300, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 10, 8, 24
 
 Point = tuple[float, float]
@@ -42,8 +42,8 @@ class _Frame:
         across = (x - x_low) / (x_high - x_low or 1)
         up = (value - y_low) / (y_high - y_low)
         return (
-            _LEFT + across * (_WIDTH - _LEFT - _RIGHT),
-            _HEIGHT - _BOTTOM - up * (_HEIGHT - _TOP - _BOTTOM),
+            _LEFT + across * (CHART_WIDTH - _LEFT - _RIGHT),
+            CHART_HEIGHT - _BOTTOM - up * (CHART_HEIGHT - _TOP - _BOTTOM),
         )
 
     def _height(self, y: float) -> float:
@@ -55,6 +55,16 @@ def line_chart(lines: Sequence[Line], *, title: str, x_name: str, log: bool = Fa
 
     log: y is logarithmic, and points at or below zero are left out.
     """
+    drawing = draw_lines(lines, x_name, title=title, log=log)
+    if not drawing:
+        return drawing
+    return Markup('<figure class="chart"><figcaption>{}</figcaption>{}{}</figure>').format(
+        title, drawing, _legend(lines)
+    )
+
+
+def draw_lines(lines: Sequence[Line], x_name: str, *, title: str = "", log: bool = False) -> Markup:
+    """The chart alone, which fills what it is put into; empty without points."""
     drawn = [line.points(log=log) for line in lines]
     xs = [x for points in drawn for x, _ in points]
     ys = [y for points in drawn for _, y in points]
@@ -68,17 +78,12 @@ def line_chart(lines: Sequence[Line], *, title: str, x_name: str, log: bool = Fa
         )
         for line, points in zip(lines, drawn, strict=True)
     ]
-    return Markup(
-        '<figure class="chart"><figcaption>{}</figcaption>'
-        '<svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}{}</svg>{}</figure>'
-    ).format(
-        title,
-        _WIDTH,
-        _HEIGHT,
+    return Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}{}</svg>').format(
+        CHART_WIDTH,
+        CHART_HEIGHT,
         _describe(title, lines, drawn),
         _axes(frame, x_name),
         Markup("").join(curves),
-        _legend(lines),
     )
 
 
@@ -110,15 +115,15 @@ def _axes(frame: _Frame, x_name: str) -> Markup:
         _, y = frame.place(frame.x_range[0], tick)
         parts.append(
             Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(
-                _LEFT, _WIDTH - _RIGHT, y, y
+                _LEFT, CHART_WIDTH - _RIGHT, y, y
             )
         )
         parts.append(_text(_short(tick), _LEFT - 6, y + 3.5, anchor="end"))
-    bottom = _HEIGHT - 7
+    bottom = CHART_HEIGHT - 7
     first, last = frame.x_range
     parts.append(_text(_short(first), _LEFT, bottom, anchor="start"))
-    parts.append(_text(x_name, (_LEFT + _WIDTH - _RIGHT) / 2, bottom, anchor="middle"))
-    parts.append(_text(_short(last), _WIDTH - _RIGHT, bottom, anchor="end"))
+    parts.append(_text(x_name, (_LEFT + CHART_WIDTH - _RIGHT) / 2, bottom, anchor="middle"))
+    parts.append(_text(_short(last), CHART_WIDTH - _RIGHT, bottom, anchor="end"))
     return Markup("").join(parts)
 
 

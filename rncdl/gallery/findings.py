@@ -238,10 +238,15 @@ def _read_csv(path: Path) -> list[dict[str, str]]:
 
 def curves(records: Sequence[Mapping[str, Any]]) -> list[Markup]:
     """One chart for each figure of a journal that is worth looking at."""
-    charts = []
+    return [line_chart([line], title=line.name, x_name="steps") for line in journal_lines(records)]
+
+
+def journal_lines(records: Sequence[Mapping[str, Any]]) -> list[Line]:
+    """Each figure of a journal that is worth looking at, over the steps."""
+    lines = []
     for key, title in _CURVES.items():
         points = [(r["step"], r[key]) for r in records if "step" in r and key in r]
         if len(points) > 1:
             steps, values = zip(*points, strict=True)
-            charts.append(line_chart([Line(title, steps, values)], title=title, x_name="steps"))
-    return charts
+            lines.append(Line(title, steps, values))
+    return lines

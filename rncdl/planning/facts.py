@@ -15,6 +15,9 @@ from rncdl.data.records import ImageRecord
 
 SMALL_OBJECTS = 0.2
 """The quantile of the objects' sides that decides how large images must be."""
+TINY_OBJECT = 1 / 64
+"""A smaller side, over the short side of the image, is hardly to be seen."""
+FEW_EXAMPLES = 3
 _LONG_IMAGES = 0.95
 """The quantile of the images' aspect ratios that the longest side must hold."""
 
@@ -39,6 +42,10 @@ class DataFacts:
     """of the labelled images, those that show the rarest class"""
     num_bad_images: int = 0
     """missing, broken, or of another size than the file says"""
+    rare_classes: tuple[str, ...] = ()
+    """known classes with three annotations or fewer"""
+    tiny_share: float = 0.0
+    """of the boxes, those smaller than a sixty-fourth of their image's short side"""
 
     @property
     def num_pool(self) -> int:
@@ -85,6 +92,8 @@ def data_facts(
         small_object=float(np.quantile(relative, SMALL_OBJECTS)),
         rarest_share=_rarest_share(labels),
         num_bad_images=num_bad_images,
+        rare_classes=_rare_classes(labels),
+        tiny_share=float((relative < TINY_OBJECT).mean()),
     )
 
 
@@ -119,6 +128,12 @@ def _rarest_share(labels: KnownLabels) -> float:
         for k in range(labels.split.num_known)
     ]
     return min(images_of) / max(1, len(labels.annotations.images))
+
+
+def _rare_classes(labels: KnownLabels) -> tuple[str, ...]:
+    counts = np.bincount(labels.labels, minlength=labels.split.num_known)
+    pairs = zip(labels.split.known, counts.tolist(), strict=True)
+    return tuple(name for name, count in pairs if count <= FEW_EXAMPLES)
 
 
 def _nearest_folder(path: Path) -> Path:

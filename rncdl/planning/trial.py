@@ -26,7 +26,8 @@ from rncdl.training.processes import Processes, choose_precision
 
 _MEMORY_SHARE = 0.7
 """Of the free memory, what a step may take: the rest is for what a trial does not see."""
-_TIMED_STEPS = 3
+_TRAIN_STEPS, _BANK_BATCHES, _DISCOVER_STEPS = 5, 3, 10
+"""How much of each phase is timed: a machine that does other work too is not even."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ def _time_training(
     labels: KnownLabels,
     processes: Processes,
     *,
-    num_timed: int = _TIMED_STEPS,
+    num_timed: int = _TRAIN_STEPS,
 ) -> float:
     """Mean seconds of a step, reading its images included, after one that warms up."""
     train = settings.train
@@ -178,11 +179,16 @@ def _time_bank(settings: Settings, detector: Detector, pool: Pool) -> tuple[floa
     """
     recipe = BankRecipe.from_settings(settings)
     dataset = recipe.view_images(pool, on_bad_image="skip")
-    count = min(settings.predict.batch_size, len(pool))
+    size = settings.predict.batch_size
+    places = range(0, len(pool), max(1, len(pool) // (size * _BANK_BATCHES)))[
+        : size * _BANK_BATCHES
+    ]
     began = time.perf_counter()
-    items = [dataset[index, recipe.item_seed(index)] for index in range(count)]
-    read_s = (time.perf_counter() - began) / count
-    extract_s = time_extraction(detector.eval(), items, recipe) / count
+    items = [dataset[index, recipe.item_seed(index)] for index in places]
+    read_s = (time.perf_counter() - began) / len(items)
+    batches = [items[first : first + size] for first in range(0, len(items), size)]
+    seconds = [time_extraction(detector.eval(), batch, recipe) for batch in batches]
+    extract_s = sum(seconds) / len(items)
     return read_s, extract_s + (read_s if settings.data.workers == 0 else 0.0)
 
 
@@ -215,7 +221,7 @@ def _time_discovery(settings: Settings, detector: Detector) -> float:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    return _mean_seconds(step, device, num_timed=_TIMED_STEPS)
+    return _mean_seconds(step, device, num_timed=_DISCOVER_STEPS)
 
 
 def _mean_seconds(step: Callable[[], None], device: torch.device, *, num_timed: int) -> float:

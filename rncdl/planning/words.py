@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from rncdl.planning.expectation import HOPELESS_S, Expectation, cures
-from rncdl.planning.facts import DataFacts, MachineFacts
+from rncdl.planning.facts import FEW_EXAMPLES, TINY_OBJECT, DataFacts, MachineFacts
 from rncdl.planning.plan import Choice, Plan
 
 _SHOWN = {
@@ -22,6 +22,9 @@ _SHOWN = {
     "data.on_bad_image": "images that cannot be read",
 }
 """Choices that a reader should see; the others are in the file."""
+_SHOWN_NAMES = 5
+_MANY_TINY = 1000
+_LARGE_SHARE = 0.3
 
 
 def in_words(seconds: float) -> str:
@@ -87,6 +90,27 @@ def warnings_of(
         warnings.append(
             "no --unlabelled images: new classes are looked for in the labelled images alone."
         )
+    return [*warnings, *label_warnings(data, plan.settings.data.eval_short_side_px)]
+
+
+def label_warnings(data: DataFacts, side_px: int) -> list[str]:
+    """What is odd about the labels; `side_px`: the short side of the images as they are planned."""
+    warnings = []
+    if data.rare_classes:
+        shown = ", ".join(data.rare_classes[:_SHOWN_NAMES])
+        others = len(data.rare_classes) - _SHOWN_NAMES
+        more = f" and {others} more" if others > 0 else ""
+        warnings.append(
+            f"{FEW_EXAMPLES} examples or fewer of {shown}{more}: such classes are hardly learnt. "
+            "Label more of them, or name the others with --known."
+        )
+    num_tiny = round(data.tiny_share * data.num_boxes)
+    if num_tiny > _MANY_TINY or data.tiny_share > _LARGE_SHARE:
+        warnings.append(
+            f"{num_tiny:,} of {data.num_boxes:,} boxes are smaller than "
+            f"{TINY_OBJECT * side_px:.0f} px at the planned image size: hardly to be seen. `bbox` "
+            "is [x, y, width, height] in pixels; if that is what they are, take a larger --size."
+        )
     return warnings
 
 
@@ -94,7 +118,9 @@ def next_commands(run: str, unlabelled: Sequence[str]) -> list[str]:
     """What to type when the run is done; names as a shell wants them."""
     pool = "".join(f" --unlabelled {path}" for path in unlabelled)
     return [
+        f"rncdl name --run {run}   # name, merge and correct the clusters in a browser",
         f"rncdl predict PHOTOS/ --run {run} --out found/ --draw   # find all classes in new images",
+        f"rncdl export coco PHOTOS/ --run {run} --out labels/   # or yolo, cvat, label-studio, ...",
         f"rncdl evaluate VAL.json --run {run}   # measure, with a fully labelled file",
         f"rncdl discover --run {run}{pool} --discovery more discover.heads=[100]   # other N",
     ]

@@ -7,15 +7,17 @@ from pathlib import Path
 from rncdl.config import Settings, change, resolve_settings
 from rncdl.data.viewed_images import Pool
 from rncdl.discovery.bank import Bank
+from rncdl.discovery.coverage import FEW, covered_share, describe_coverage
 from rncdl.discovery.filling import open_bank, require_origin
 from rncdl.discovery.phase import needs_online, starting_detector, train_from_bank, train_online
 from rncdl.errors import UserError
 from rncdl.inputs import load_pool, named_inputs
 from rncdl.run_folder import DiscoveryFolder, DiscoveryInputs, RunFolder
+from rncdl.stages.curves import curves_drawn
 from rncdl.stages.estimate_classes import estimate_from, look_at_objects
 from rncdl.stages.resuming import FIXED_IN_DISCOVERY, take_up_changes
 from rncdl.training.processes import Processes, join_processes
-from rncdl.training.progress import say
+from rncdl.training.progress import say, warn
 
 
 def discover(
@@ -55,27 +57,30 @@ def discover(
                 processes.from_main(partial(_require_usable_bank, run, pool, settings))
             processes.from_main(partial(folder.begin, settings, inputs))
         detector = starting_detector(run, settings, pool)
-        if online:
-            train_online(folder, detector, pool, settings=settings, processes=processes)
-        else:
-            bank = open_bank(
-                run.bank_dir, detector, pool, run=run, settings=settings, processes=processes
-            )
-            objects = None
-            if settings.discover.teacher != "none":
-                objects = look_at_objects(
-                    run, detector, pool, settings=settings, processes=processes
+        with curves_drawn(run, processes, name):
+            if online:
+                train_online(folder, detector, pool, settings=settings, processes=processes)
+            else:
+                bank = open_bank(
+                    run.bank_dir, detector, pool, run=run, settings=settings, processes=processes
                 )
-                settings = _settle_heads(folder, objects, pool, settings, processes)
-            train_from_bank(
-                folder,
-                detector,
-                pool,
-                bank,
-                settings=settings,
-                processes=processes,
-                objects=objects,
-            )
+                if processes.is_main:
+                    _say_coverage(bank, pool)
+                objects = None
+                if settings.discover.teacher != "none":
+                    objects = look_at_objects(
+                        run, detector, pool, settings=settings, processes=processes
+                    )
+                    settings = _settle_heads(folder, objects, pool, settings, processes)
+                train_from_bank(
+                    folder,
+                    detector,
+                    pool,
+                    bank,
+                    settings=settings,
+                    processes=processes,
+                    objects=objects,
+                )
         if processes.is_main:
             say(f"Heads: {folder.heads_file}")
 
@@ -131,6 +136,21 @@ def _require_free(folder: DiscoveryFolder, *, resume: bool) -> None:
         raise UserError(
             f"{folder.path}: already begun; continue it with --resume or choose another name "
             "(--discovery)."
+        )
+
+
+def _say_coverage(bank: Bank, pool: Pool) -> None:
+    """Say how many known objects the regions fit, and warn where they are few."""
+    share = covered_share(bank, pool)
+    if share is None:
+        return
+    if share >= FEW:
+        say(f"{describe_coverage(share)}.")
+    else:
+        warn(
+            f"only {describe_coverage(share)}: proposals miss the objects, and new ones surely "
+            "too. Train the detector longer (train.steps) or on larger images (--size), or take "
+            "more discover.regions_per_image."
         )
 
 

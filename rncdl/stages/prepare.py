@@ -1,12 +1,15 @@
 """Making and checking datasets."""
 
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 from rich.table import Table
 
-from rncdl.data.check import find_problems
+from rncdl.data.check import find_problems, find_shared_images, image_paths
 from rncdl.data.conversion import write_coco
-from rncdl.data.problems import BAD_IMAGES, Problem
+from rncdl.data.problems import Problem, ProblemKind
 from rncdl.data.shapes import World, draw_world
 from rncdl.errors import UserError
 from rncdl.inputs import load_dataset
@@ -25,15 +28,37 @@ def prepare_shapes(out: Path, world: World) -> None:
     say(f"{out}: labelled.json, unlabelled.json, val.json, oracle.json, images/")
 
 
-def check_dataset(path: Path, images: Path | None) -> int:
-    """Print what is wrong with a dataset as a table; 0 when nothing is, else 1."""
-    return 1 if _show(path, find_problems(path, images), max_rows=MAX_ROWS) else 0
+def check_dataset(
+    path: Path, images: Path | None, *, train: Path | None = None, train_images: Path | None = None
+) -> int:
+    """Print what is wrong with a dataset as a table; 0 when nothing is, else 1.
+
+    `train`: a dataset whose images it must not share.
+    """
+    trained_on = [] if train is None else image_paths(train, train_images)
+    problems = _find(path, images, trained_on=trained_on)
+    return 1 if _show(path, problems, max_rows=MAX_ROWS) else 0
 
 
-def show_problems(path: Path, images: Path | None) -> int:
-    """Print the first few problems of a dataset; how many of its images cannot be used."""
-    problems = _show(path, find_problems(path, images), max_rows=MAX_ROWS_IN_PASSING)
-    return len({problem.where for problem in problems if problem.kind in BAD_IMAGES})
+def show_problems(
+    path: Path, images: Path | None, *, trained_on: Sequence[Path] = ()
+) -> list[Problem]:
+    """All problems of a dataset; the first few of each kind are printed."""
+    problems = _each_kind_first(_find(path, images, trained_on=trained_on))
+    return _show(path, problems, max_rows=MAX_ROWS_IN_PASSING)
+
+
+def _find(path: Path, images: Path | None, *, trained_on: Sequence[Path]) -> list[Problem]:
+    return [
+        *find_problems(path, images),
+        *find_shared_images(path, images, trained_on=trained_on),
+    ]
+
+
+def _each_kind_first(problems: Sequence[Problem]) -> list[Problem]:
+    """One problem of each kind, then a second one of each, and so on."""
+    numbers: defaultdict[ProblemKind, count[int]] = defaultdict(count)
+    return sorted(problems, key=lambda problem: next(numbers[problem.kind]))
 
 
 def _show(path: Path, problems: list[Problem], *, max_rows: int) -> list[Problem]:

@@ -2,23 +2,24 @@
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from rncdl.config import Settings, resolve_settings, setting_changes
+from rncdl.config import Settings, change, resolve_settings, setting_changes
 from rncdl.data.annotations import load_annotations, load_images_or_annotations, without_labels
+from rncdl.data.problems import BAD_IMAGES
 from rncdl.data.records import ImageRecord
 from rncdl.data.viewed_images import Pool
 from rncdl.detector.pretrained import find_start, settle_start
 from rncdl.errors import UserError, did_you_mean
 from rncdl.files import write_atomically
-from rncdl.inputs import known_classes, named_inputs
+from rncdl.inputs import known_classes, named_inputs, require_annotations
 from rncdl.models import new_detector
 from rncdl.planning.expectation import Expectation, expect
 from rncdl.planning.facts import DataFacts, data_facts, machine_facts
-from rncdl.planning.plan import Plan, cut_batches, default_size, make_plan
+from rncdl.planning.plan import Plan, cut_batches, default_size, make_plan, number_of_clusters
 from rncdl.planning.request import RunRequest
 from rncdl.planning.sizes import SIZES
 from rncdl.planning.trial import try_out
@@ -37,8 +38,9 @@ DISCOVERY = "main"
 
 def run_everything(request: RunRequest, out: Path) -> None:
     """From a labelled file and unlabelled images to the report."""
-    if out.is_file():
-        raise UserError(f"--out {out}: this is a file; name a folder for the run.")
+    file = next((path for path in (out, *out.parents) if path.is_file()), None)
+    if file is not None:
+        raise UserError(f"--out {out}: {file} is a file; name a folder for the run.")
     run = RunFolder(out)
     settings = resolve_settings(overrides=request.overrides)
     with join_processes(settings.device) as processes:
@@ -73,21 +75,50 @@ def _announce(number: int, what: str) -> None:
 
 def _check(request: RunRequest) -> tuple[DataFacts, Pool]:
     """The images to learn from and facts about them; what is wrong with them is shown."""
-    num_bad_images = show_problems(request.labelled, request.images)
+    bad_places = _bad_places(request.labelled, request.images)
     annotations = load_annotations(request.labelled, request.images).annotations
     split = known_classes(request.labelled, annotations, request.known)
-    labels = split.keep_known(annotations)
+    _require_some(request.labelled, annotations.images, bad_places)
     unlabelled: list[ImageRecord] = []
     for path in request.unlabelled:
-        num_bad_images += show_problems(path, request.unlabelled_images)
+        bad = _bad_places(path, request.unlabelled_images)
         loaded = load_images_or_annotations(path, request.unlabelled_images, on_bad_image="skip")
-        unlabelled.extend(without_labels(loaded.annotations).images)
-    num_val = 0
-    if request.val is not None:
-        show_problems(request.val, request.val_images)
-        num_val = len(load_annotations(request.val, request.val_images).annotations.images)
-    facts = data_facts(labels, unlabelled, num_val=num_val, num_bad_images=num_bad_images)
-    return facts, Pool(labels, unlabelled)
+        images = without_labels(loaded.annotations).images
+        _require_some(path, images, bad)
+        bad_places |= bad
+        unlabelled.extend(images)
+    trained_on = [image.path for image in (*annotations.images, *unlabelled)]
+    facts = data_facts(
+        split.keep_known(annotations),
+        unlabelled,
+        num_val=_check_val(request, trained_on),
+        num_bad_images=len(bad_places),
+    )
+    return facts, Pool(split.keep_known(annotations), unlabelled)
+
+
+def _check_val(request: RunRequest, trained_on: Sequence[Path]) -> int:
+    """How many images there are to measure on."""
+    if request.val is None:
+        return 0
+    show_problems(request.val, request.val_images, trained_on=trained_on)
+    annotations = load_annotations(request.val, request.val_images).annotations
+    require_annotations(request.val, annotations)
+    return len(annotations.images)
+
+
+def _bad_places(path: Path, images: Path | None) -> set[str]:
+    """Images, and annotations, that would stop a run."""
+    problems = show_problems(path, images)
+    return {problem.where for problem in problems if problem.kind in BAD_IMAGES}
+
+
+def _require_some(path: Path, images: Sequence[ImageRecord], bad_places: Set[str]) -> None:
+    if all(str(image.path) in bad_places for image in images):
+        raise UserError(
+            f"{path}: none of its images can be used. Are they where the file says, below the "
+            "file's own folder or the folder that --images names?"
+        )
 
 
 def _plan(
@@ -95,7 +126,7 @@ def _plan(
 ) -> Settings:
     """The settings of the run, shown and noted with their reasons and what they will cost."""
     machine = machine_facts(run.path, processes.device, num_processes=processes.count)
-    name = request.size or default_size(machine).name
+    name = default_size(machine).name if request.size is None else request.size
     if name not in SIZES:
         hint = did_you_mean(name, SIZES)
         sizes = ", ".join(f"{one.name} ({one.means})" for one in SIZES.values())
@@ -104,9 +135,13 @@ def _plan(
     start = find_start(plan.settings.detector)
     detector = settle_start(plan.settings.detector, start)
     tried = plan.settings.model_copy(update={"detector": detector})
+    if not tried.discover.heads:  # auto: known only once there is a bank
+        number, _ = number_of_clusters(data, SIZES[name])
+        tried = change(tried, discover={"heads": (number,)})
+    # Also refuses a detector that cannot be built, before anything is tried.
+    num_weights = sum(weight.numel() for weight in new_detector(tried, pool.labels).parameters())
     trial = try_out(tried, pool, processes, memory_bytes=machine.memory_bytes)
     plan = cut_batches(plan, trial.accumulate)
-    num_weights = sum(weight.numel() for weight in new_detector(tried, pool.labels).parameters())
     expected = expect(plan.settings, data, machine, trial, num_weights=num_weights)
     console.print(plan_table(plan, data, machine, weights=start.line(), expected=expected))
     for warning in warnings_of(plan, data, machine, expected):

@@ -20,6 +20,7 @@ from rncdl.planning.trial import time_one_image
 from rncdl.planning.words import in_words
 from rncdl.prediction.classifier import trained_classifier
 from rncdl.run_folder import RunFolder, TrainingInputs
+from rncdl.stages.curves import curves_drawn
 from rncdl.stages.resuming import FIXED_IN_TRAINING, take_up_changes
 from rncdl.training.checkpoints import list_checkpoints
 from rncdl.training.processes import Processes, join_processes
@@ -130,14 +131,11 @@ def _train(
     detector = new_detector(settings, labels)
     if not list_checkpoints(run.train_checkpoints):  # which would hold all weights
         _load_first_weights(detector, inputs)
-    train_detector(
-        detector,
-        labels,
-        settings=settings,
-        run=run,
-        processes=processes,
-        validate=_validation(inputs, labels.split, settings=settings, processes=processes),
-    )
+    validate = _validation(inputs, labels.split, settings=settings, processes=processes)
+    with curves_drawn(run, processes):
+        train_detector(
+            detector, labels, settings=settings, run=run, processes=processes, validate=validate
+        )
     if processes.is_main:
         say(f"Detector: {run.detector_file}")
 

@@ -59,15 +59,37 @@ def test_nothing_is_looked_for_where_weights_are_none_or_a_file(
 ) -> None:
     assert find_start(DetectorSettings(weights="none")).path is None
     given = tmp_path / "a.pth"
-    given.write_bytes(b"weights")
+    torch.save({}, given)
     settings = DetectorSettings(weights=given)
     start = find_start(settings)
     assert start.path == given
-    assert start.noted()["sha256"] == hashlib.sha256(b"weights").hexdigest()
+    assert start.noted()["sha256"] == hashlib.sha256(given.read_bytes()).hexdigest()
     assert settle_start(settings, start) == settings
     assert not asked
     with pytest.raises(UserError, match=r"absent\.pth: no such file"):
         find_start(DetectorSettings(weights=tmp_path / "absent.pth"))
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "has_seen"),
+    [
+        ("a.pth", {}, "what is not known"),
+        ("a.pth", {"fc.weight": 10}, "what is not known"),
+        ("a.pth", {"fc.weight": 1000}, "ImageNet-1k labels, by its 1,000 outputs"),
+        ("m.pth", {"module.encoder_q.fc.weight": 1}, "no labels (MoCo)"),
+        ("m.pth", {"module.encoder_q.fc.2.weight": 1}, "no labels (MoCo v2)"),
+        ("d.pth", {"backbone.a": 1, "head.last_layer.weight_v": 1}, "no labels (DINO)"),
+        ("dino_resnet50_pretrain.pth", {}, "no labels (DINO) if its name is right"),
+        ("dinov2_vits14_pretrain.pth", {}, "no labels (DINOv2) if its name is right"),
+    ],
+)
+def test_a_file_tells_what_it_has_seen(
+    name: str, keys: dict[str, int], has_seen: str, tmp_path: Path
+) -> None:
+    torch.save({key: torch.zeros(rows, 1) for key, rows in keys.items()}, tmp_path / name)
+    start = find_start(DetectorSettings(weights=tmp_path / name))
+    assert start.has_seen.startswith(has_seen)
+    assert f"{name} from detector.weights; it has seen {has_seen}" in start.line()
 
 
 def test_without_network_and_weights_nothing_is_frozen_and_a_warning_says_so(

@@ -1,3 +1,4 @@
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,19 @@ def test_moco_takes_the_query_encoder_only(
     torch.save({"state_dict": moco}, tmp_path / "moco.pth.tar")
     with pytest.raises(UserError, match=r"unexpected: module\.decoder\.weight"):
         load_backbone_weights(build_backbone("resnet18"), tmp_path / "moco.pth.tar")
+
+
+@pytest.mark.parametrize("prefix", ["backbone.", "module.backbone."])
+def test_dino_takes_the_teachers_backbone_only(
+    prefix: str, tmp_path: Path, torchvision_state: dict[str, Tensor]
+) -> None:
+    body = {k: v for k, v in torchvision_state.items() if not k.startswith("fc.")}
+    head = {f"{prefix.replace('backbone', 'head')}last_layer.weight_v": torch.zeros(2, 2)}
+    teacher = {**{f"{prefix}{k}": v for k, v in body.items()}, **head}
+    student = {key: value + 1 for key, value in teacher.items()}
+    saved = {"student": student, "teacher": teacher, "epoch": 3, "args": Namespace(arch="resnet18")}
+    torch.save(saved, tmp_path / "dino.pth")
+    assert_loaded(tmp_path / "dino.pth", torchvision_state)
 
 
 def test_old_files_without_batch_counters(

@@ -32,7 +32,15 @@ def test_it_plans_trains_discovers_measures_and_reports(finished: tuple[Path, st
     assert said.index("The plan (--size tiny)") < said.index("3/6")
     for name in (*KEPT, "plan.json", "report.html", "evaluations/main/val/report.json"):
         assert (out / name).is_file()
-    assert f"rncdl predict PHOTOS/ --run {out}" in said
+    for command in ("name", "predict PHOTOS/", "export coco PHOTOS/"):
+        assert f"  rncdl {command} --run {out}" in said
+    assert "annotated objects have a region that fits" in said
+
+
+def test_the_learning_curves_of_both_phases_are_drawn(finished: tuple[Path, str]):
+    picture = RunFolder(finished[0]).curves_file.read_text()
+    for title in ("Training", "Box loss", "AP of known classes", "Discovery: main", "Clusters in"):
+        assert f">{title}" in picture
 
 
 def test_the_plan_is_kept_with_reasons_and_expectations(finished: tuple[Path, str]):
@@ -50,10 +58,12 @@ def test_the_plan_is_kept_with_reasons_and_expectations(finished: tuple[Path, st
     [
         ("rncdl.stages.run._plan", 1),
         ("rncdl.training.saving.save_checkpoint", 2),
+        ("rncdl.discovery.bank.Bank.write", 9),
         ("rncdl.discovery.training.save_or_stop", 6),
+        ("rncdl.stages.run._measure", 1),
     ],
 )
-def test_killed_while_it_plans_trains_or_discovers_the_same_command_ends_with_the_same_bytes(
+def test_killed_at_any_place_the_same_command_ends_with_the_same_bytes(
     place: str, times: int, finished: tuple[Path, str], world: Path, tmp_path: Path
 ):
     out = tmp_path / "run"

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from PIL import Image
@@ -50,7 +51,7 @@ def twice(group: str) -> Callable[[Values], Any]:
 
 
 FILES: dict[str, tuple[Callable[[Values], Any], str]] = {
-    "a list": (lambda values: [values], "Expected `object`, got `array`"),
+    "a list": (lambda values: [values], "`data` - at `$[0]`"),
     "a number": (lambda _: 3, "Expected `object`, got `int`"),
     "a text": (lambda _: "labels", "Expected `object`, got `str`"),
     "null": (lambda _: None, "Expected `object`, got `null`"),
@@ -126,7 +127,7 @@ def test_a_json_that_is_wrong(change: Callable[[Values], Any], field: str, tmp_p
 TEXTS = {
     "empty": b"",
     "half": b'{"images": [',
-    "not json": b"<xml/>",
+    "a text": b"one, two",
     "binary": bytes(range(256)),
     "utf-16": '{"images": []}'.encode("utf-16"),
     "two values": b"{} {}",
@@ -141,71 +142,129 @@ def test_a_file_that_is_no_json(content: bytes, tmp_path: Path):
     assert "JSON" in message
 
 
+RUN = ["run", "{0}/labels.json", "--out", "{0}/run"]
 WORDS = {
-    "no such file": (["run", "{0}/none.json", "--out", "{0}/run"], "none.json"),
-    "a folder for the labels": (["run", "{0}", "--out", "{0}/run"], "{0}"),
-    "no --out": (["run", "{0}/labels.json"], "--out"),
-    "no labels": (["run", "--out", "{0}/run"], "Missing argument"),
-    "no such option": (["run", "{0}/labels.json", "--out", "{0}/run", "--sise", "tiny"], "--sise"),
-    "an unknown size": (["run", "{0}/labels.json", "--out", "{0}/run", "--size", "big"], "big"),
-    "an unknown setting": (["run", "{0}/labels.json", "--out", "{0}/run", "train.stps=3"], "stps"),
-    "a setting without value": (["run", "{0}/labels.json", "--out", "{0}/run", "seed"], "seed"),
-    "a setting that is a text": (
-        ["run", "{0}/labels.json", "--out", "{0}/run", "train.steps=many"],
-        "train.steps",
+    "no such file": (["run", "{0}/none.json", "--out", "{0}/run"], "{0}/none.json: cannot read"),
+    "a folder for the labels": (["run", "{0}", "--out", "{0}/run"], "{0}: a folder without"),
+    "XML of another kind": (["run", "{0}/a.xml", "--out", "{0}/run"], "{0}/a.xml: <xml>"),
+    "an image for the labels": (["run", "{0}/a.png", "--out", "{0}/run"], "{0}/a.png: not a JSON"),
+    "no --out": (["run", "{0}/labels.json"], "'--out'"),
+    "no labels": (["run", "--out", "{0}/run"], "'labelled'"),
+    "no such option": ([*RUN, "--sise", "tiny"], "--sise"),
+    "an option without value": ([*RUN, "--size"], "--size"),
+    "an unknown size": ([*RUN, "--size", "big"], "--size big: no such size"),
+    "an empty size": ([*RUN, "--size", ""], "--size"),
+    "an unknown setting": ([*RUN, "train.stps=3"], "'train.steps'"),
+    "an unknown group": ([*RUN, "trian.steps=3"], "Did you mean 'train'?"),
+    "a setting without value": ([*RUN, "seed"], "'seed' is not of the form key=value"),
+    "a setting that is a text": ([*RUN, "train.steps=many"], "train.steps = 'many'"),
+    "a setting that is nothing": ([*RUN, "train.steps="], "train.steps = None"),
+    "a setting that is a fraction": ([*RUN, "train.steps=1.5"], "train.steps = 1.5"),
+    "a negative setting": ([*RUN, "train.steps=-1"], "train.steps = -1"),
+    "a share above one": ([*RUN, "data.flip=2"], "data.flip = 2"),
+    "a list for a number": ([*RUN, "train.batch_size=[8]"], "train.batch_size = [8]"),
+    "a number for a list": ([*RUN, "discover.heads=8"], "discover.heads = 8"),
+    "no clusters": ([*RUN, "discover.heads=[0]"], "discover.heads.0 = 0"),
+    "one view": ([*RUN, "discover.views=1"], "discover.views = 1"),
+    "an unknown choice": ([*RUN, "train.schedule=linear"], "train.schedule = 'linear'"),
+    "a whole group": ([*RUN, "train=3"], "train"),
+    "broken YAML": ([*RUN, "seed=["], "'seed=['"),
+    "a setting of the past": ([*RUN, "train.stepss.more=3"], "train.stepss"),
+    "an unknown backbone": ([*RUN, "detector.backbone=resnet51"], "resnet51"),
+    "an unknown timm backbone": ([*RUN, "detector.backbone=timm:resnet_x"], "resnet_x"),
+    "an unknown device": ([*RUN, "device=tpu9"], "tpu9"),
+    "a GPU that is not there": ([*RUN, "device=cuda:9"], "cuda:9"),
+    "an unknown class": ([*RUN, "--known", "dog"], "{0}/labels.json: Known class 'dog'"),
+    "a class misspelt": ([*RUN, "--known", "catt"], "Did you mean 'cat'?"),
+    "a class named twice": ([*RUN, "--known", "cat,cat"], "{0}/labels.json: Known classes named"),
+    "no class at all": ([*RUN, "--known", ","], "{0}/labels.json: No known classes"),
+    "an empty file of classes": ([*RUN, "--known", "{0}/nothing.txt"], "No known classes"),
+    "an image for the classes": ([*RUN, "--known", "{0}/a.png"], "{0}/a.png"),
+    "no such image folder": ([*RUN, "--images", "{0}/none"], "{0}/none: no such folder"),
+    "a file for the image folder": ([*RUN, "--images", "{0}/a.png"], "{0}/a.png: no such folder"),
+    "no such unlabelled folder": ([*RUN, "--unlabelled", "{0}/more"], "{0}/more: cannot read"),
+    "an empty unlabelled folder": ([*RUN, "--unlabelled", "{0}/empty"], "{0}/empty: no images"),
+    "an image as unlabelled": ([*RUN, "--unlabelled", "{0}/a.png"], "{0}/a.png: not a JSON"),
+    "an empty unlabelled list": (
+        [*RUN, "--unlabelled", "{0}/nothing.txt"],
+        "{0}/nothing.txt: a list",
     ),
-    "a negative setting": (
-        ["run", "{0}/labels.json", "--out", "{0}/run", "train.steps=-1"],
-        "train.steps",
-    ),
-    "a whole group": (["run", "{0}/labels.json", "--out", "{0}/run", "train=3"], "train"),
-    "broken YAML": (["run", "{0}/labels.json", "--out", "{0}/run", "seed=["], "seed"),
-    "an unknown device": (["run", "{0}/labels.json", "--out", "{0}/run", "device=tpu9"], "tpu9"),
-    "an unknown class": (["run", "{0}/labels.json", "--out", "{0}/run", "--known", "dog"], "dog"),
-    "no such unlabelled folder": (
-        ["run", "{0}/labels.json", "--out", "{0}/run", "--unlabelled", "{0}/more"],
-        "more",
-    ),
-    "an empty unlabelled folder": (
-        ["run", "{0}/labels.json", "--out", "{0}/run", "--unlabelled", "{0}/empty"],
-        "empty",
-    ),
-    "no such validation file": (
-        ["run", "{0}/labels.json", "--out", "{0}/run", "--val", "{0}/val.json"],
-        "val.json",
-    ),
-    "an image for validation": (
-        ["run", "{0}/labels.json", "--out", "{0}/run", "--val", "{0}/a.png"],
-        "a.png",
-    ),
-    "a file for --out": (["run", "{0}/labels.json", "--out", "{0}/a.png"], "a.png"),
-    "no such weights": (
-        ["run", "{0}/labels.json", "--out", "{0}/run", "detector.weights={0}/w.pth"],
-        "w.pth",
-    ),
-    "no run to report": (["report", "--run", "{0}/run"], "run"),
-    "no run to discover in": (["discover", "--run", "{0}/run"], "run"),
+    "a folder of broken images": ([*RUN, "--unlabelled", "{0}/broken"], "{0}/broken"),
+    "no such validation file": ([*RUN, "--val", "{0}/val.json"], "{0}/val.json: cannot read"),
+    "an image for validation": ([*RUN, "--val", "{0}/a.png"], "{0}/a.png: not a JSON"),
+    "validation without labels": ([*RUN, "--val", "{0}/images.json"], "{0}/images.json"),
+    "no validation images": ([*RUN, "--val", "{0}/labels.json", "--val-images", "{0}/x"], "{0}/x"),
+    "a file for --out": (["run", "{0}/labels.json", "--out", "{0}/a.png"], "--out {0}/a.png"),
+    "a file above --out": (["run", "{0}/labels.json", "--out", "{0}/a.png/run"], "{0}/a.png"),
+    "no such weights": ([*RUN, "detector.weights={0}/w.pth"], "detector.weights={0}/w.pth"),
+    "an image for the weights": ([*RUN, "detector.weights={0}/a.png"], "{0}/a.png: cannot be read"),
+    "a folder for the weights": ([*RUN, "detector.weights={0}"], "detector.weights={0}"),
+    "no processes": ([*RUN, "--processes", "0"], "--processes"),
+    "machines without a place to meet": ([*RUN, "--nodes", "2"], "--rendezvous"),
+    "all images missing": (["run", "{0}/missing.json", "--out", "{0}/run"], "{0}/missing.json"),
+    "all images broken": (["run", "{0}/torn.json", "--out", "{0}/run"], "{0}/torn.json"),
+    "no run to report": (["report", "--run", "{0}/run"], "{0}/run"),
+    "no run to discover in": (["discover", "--run", "{0}/run"], "{0}/run"),
+    "no run to name": (["name", "--run", "{0}/run"], "{0}/run"),
     "no run to predict with": (
         ["predict", "{0}/a.png", "--run", "{0}/run", "--out", "{0}/found"],
-        "run",
+        "{0}/run",
     ),
-    "no run to go on with": (["train", "--run", "{0}/run", "--resume"], "run"),
+    "nothing to predict": (
+        ["predict", "{0}/empty", "--run", "{0}/run", "--out", "{0}/found"],
+        "{0}",
+    ),
+    "nothing to export": (["export", "coco", "--out", "{0}/found"], "--predictions"),
+    "an unknown format": (["export", "word", "--predictions", "{0}", "--out", "{0}/x"], "word"),
+    "no run to measure": (["evaluate", "{0}/labels.json", "--run", "{0}/run"], "{0}/run"),
+    "nothing to measure": (["evaluate", "{0}/labels.json"], "--run"),
+    "no run to go on with": (["train", "--run", "{0}/run", "--resume"], "{0}/run"),
     "no labels to train on": (["train", "--run", "{0}/run"], "--labelled"),
+    "an unknown preset": (
+        ["train", "--run", "{0}/run", "--labelled", "{0}/labels.json", "--preset", "shape"],
+        "shapes",
+    ),
+    "no such file to check": (["prepare", "check", "{0}/none.json"], "{0}/none.json: cannot read"),
+    "an empty folder to check": (["prepare", "check", "{0}/empty"], "{0}/empty: no images"),
 }
 
 
 @pytest.mark.parametrize(("words", "names"), WORDS.values(), ids=WORDS)
 def test_a_command_that_is_wrong(words: list[str], names: str, tmp_path: Path):
-    Image.new("RGB", (48, 32)).save(tmp_path / "a.png")
-    (tmp_path / "labels.json").write_text(json.dumps(good()))
-    (tmp_path / "empty").mkdir()
+    lay_out(tmp_path)
     message = refused([word.format(tmp_path) for word in words])
     assert names.format(tmp_path) in message
 
 
+def lay_out(folder: Path) -> None:
+    """Good labels, and much that is wrong, for the commands to name."""
+    Image.new("RGB", (48, 32)).save(folder / "a.png")
+    (folder / "nothing.txt").write_text("")
+    (folder / "a.xml").write_text("<xml/>")
+    for name in ("empty", "broken"):
+        (folder / name).mkdir()
+    (folder / "broken" / "b.png").write_bytes(b"no image")
+    files = {
+        "labels": good(),
+        "images": {"images": good()["images"]},
+        "missing": inside("images", file_name="none.png")(good()),
+        "torn": inside("images", file_name="broken/b.png")(good()),
+    }
+    for name, content in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+
+
+def test_there_are_a_hundred_ways():
+    assert len(FILES) + len(TEXTS) + len(WORDS) >= 100
+
+
 def refused(words: list[Any]) -> str:
-    """The message with which a command ends, on one line, without what it said before."""
-    said = run_rncdl(*words, code=2)
+    """The message with which a command ends, on one line, without what it said before.
+
+    It must come before anything is tried out.
+    """
+    with patch("rncdl.stages.run.try_out", side_effect=AssertionError("not refused")):
+        said = run_rncdl(*words, code=2)
     assert "Traceback" not in said
     _, sign, message = said.rpartition("error: ")
     if not sign:  # an error in the words themselves, in a frame

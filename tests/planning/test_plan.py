@@ -1,16 +1,19 @@
 """Plans follow from facts alone."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
+from rncdl.classes import ClassSplit
 from rncdl.config import Settings
+from rncdl.data.annotations import load_annotations
 from rncdl.planning.expectation import expect
-from rncdl.planning.facts import DataFacts, MachineFacts
+from rncdl.planning.facts import DataFacts, MachineFacts, data_facts
 from rncdl.planning.plan import cut_batches, default_size, image_side_px, make_plan
 from rncdl.planning.sizes import PAPER, SIZES, STANDARD, TINY
 from rncdl.planning.trial import Trial
-from rncdl.planning.words import in_words, next_commands, warnings_of
+from rncdl.planning.words import in_words, label_warnings, next_commands, warnings_of
 
 DATA = DataFacts(
     num_labelled=500,
@@ -166,6 +169,41 @@ def test_too_little_memory_and_no_unlabelled_images_are_warned_of():
     memory, pool = warnings_of(plan, data, machine, expected)
     assert "memory" in memory
     assert "--unlabelled" in pool
+
+
+def test_rare_classes_and_tiny_boxes_are_warned_of():
+    assert label_warnings(DATA, 192) == []
+    rare = replace(DATA, rare_classes=tuple("abcdefg"))
+    (warning,) = label_warnings(rare, 192)
+    assert warning.startswith("3 examples or fewer of a, b, c, d, e and 2 more")
+    (warning,) = label_warnings(replace(DATA, tiny_share=0.35), 192)
+    assert warning.startswith("1,050 of 3,000 boxes are smaller than 3 px")
+    assert label_warnings(replace(DATA, tiny_share=0.25), 192) == []
+    assert len(label_warnings(replace(DATA, tiny_share=0.25, num_boxes=5000), 192)) == 1
+
+
+def test_facts_count_rare_classes_and_tiny_boxes(tmp_path):
+    boxes = [(1, [0, 0, 50, 50])] * 4 + [(2, [0, 0, 1, 1])] * 3
+    labels = known_labels(tmp_path, boxes)
+    facts = data_facts(labels, [], num_val=0)
+    assert facts.rare_classes == ("b",)
+    assert facts.tiny_share == pytest.approx(3 / 7)
+    assert facts.num_boxes == 7
+
+
+def known_labels(folder, boxes):
+    """Annotations of classes a (1) and b (2) on one image of 100 by 100 px."""
+    content = {
+        "images": [{"id": 1, "file_name": "a.png", "height": 100, "width": 100}],
+        "categories": [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}],
+        "annotations": [
+            {"id": index, "image_id": 1, "category_id": category, "bbox": box}
+            for index, (category, box) in enumerate(boxes)
+        ],
+    }
+    (folder / "labels.json").write_text(json.dumps(content))
+    annotations = load_annotations(folder / "labels.json").annotations
+    return ClassSplit.from_labelled(annotations).keep_known(annotations)
 
 
 @pytest.mark.parametrize(
