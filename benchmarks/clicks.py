@@ -86,7 +86,7 @@ class Laboratory:
         if not (self.world / "val.json").is_file():
             self.rncdl("prepare", "shapes", self.world, "--seed", self.seed)
         labelled = self.world / "labelled.json"
-        self.train(self.base, labelled, "--preset", "shapes", f"seed={self.seed}")
+        self.train(self.base, labelled, "--preset", "shapes-teacher", f"seed={self.seed}")
         self.discover(self.base)
 
     def train(self, run: Path, labelled: Path, *words: object) -> None:

@@ -52,7 +52,9 @@ def test_a_named_teacher_without_weights_is_an_error():
 
 def test_a_name_that_timm_does_not_know_is_an_error(tmp_path: Path):
     pytest.importorskip("timm")
-    (tmp_path / "weights.safetensors").touch()
+    from safetensors.torch import save_file
+
+    save_file({"weight": torch.zeros(1)}, tmp_path / "weights.safetensors")
     found = find_teacher("resnet19", TeacherSettings(weights=tmp_path / "weights.safetensors"))
     with pytest.raises(UserError, match="resnet19"):
         load_teacher(found, detector=None)  # type: ignore[arg-type]
