@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from rncdl.data.records import ImageRecord
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.files import write_atomically
 from rncdl.gallery.summaries import Block, ClusterTotals, look_at_regions, nearest_rows
+from rncdl.naming.cluster_map import lay_out, looks_to_teacher
 from rncdl.naming.edits import RegionKey
 from rncdl.training.progress import ProgressLine
 
@@ -47,7 +47,8 @@ class ClusterFacts:
     nearest: tuple[int, ...]
     """clusters with the most similar prototypes, nearest first"""
     position: tuple[float, float]
-    """on a map of all clusters, from 0 to 1: similar prototypes lie near each other"""
+    """on a map of all clusters, from 0 to 1: those that look alike to the teacher, or without one
+    have similar prototypes, lie near each other"""
 
 
 class Membership:
@@ -146,18 +147,21 @@ def open_membership(
     images: Sequence[ImageRecord],
     origin: Mapping[str, Any],
     open_head: Callable[[], ChosenHead],
+    objects: Bank | None = None,
 ) -> Membership:
     """The membership as it was kept, or made anew where it comes from something else.
 
     images: of the bank, in its order. `origin`: what it depends on, with the number of known
-    classes as `known`. The head is opened only where it is needed.
+    classes as `known`. The head is opened only where it is needed. `objects`: what a teacher has
+    seen in the same images.
     """
     noted = {**origin, "format": _FORMAT}
     kept = read_membership(folder)
     if kept is None or kept.origin != noted:
         members, totals = _sort_regions(bank, open_head())
+        facts = _cluster_facts(totals, _looks(totals, members, objects, origin["known"]))
         paths = [os.path.abspath(image.path) for image in images]
-        _write(folder, members, paths, {"origin": noted, "clusters": _cluster_facts(totals)})
+        _write(folder, members, paths, {"origin": noted, "clusters": facts})
         kept = read_membership(folder)
     assert kept is not None
     return kept
@@ -225,10 +229,21 @@ def _members(block: Block, bank: Bank, counts: np.ndarray) -> np.ndarray:
     return found
 
 
-def _cluster_facts(totals: ClusterTotals) -> list[dict[str, Any]]:
+def _looks(
+    totals: ClusterTotals, members: np.ndarray, objects: Bank | None, num_known: int
+) -> Tensor:
+    """(N, D) what clusters look like: to the teacher where there is one, otherwise to the head."""
+    prototypes = totals.prototypes
+    if objects is None:
+        return prototypes
+    seen = looks_to_teacher(objects, members, prototypes, num_known=num_known)
+    return prototypes if seen is None else seen
+
+
+def _cluster_facts(totals: ClusterTotals, looks: Tensor) -> list[dict[str, Any]]:
     found = totals.summaries(exemplars=[])
     nearest = nearest_rows(totals.prototypes, _NUM_NEAREST)
-    positions = lay_out(totals.prototypes)
+    positions = lay_out(looks)
     return [
         {
             "promise": round(float(found.promise[cluster]), 6),
@@ -240,20 +255,3 @@ def _cluster_facts(totals: ClusterTotals) -> list[dict[str, Any]]:
         }
         for cluster in range(len(found.sizes))
     ]
-
-
-def lay_out(prototypes: Tensor) -> Tensor:
-    """(N, 2) in [0, 1]: the prototypes' directions on the two axes along which they differ most.
-
-    These are their principal components. An axis along which nothing differs is 0.5 everywhere.
-    """
-    directions = functional.normalize(prototypes.double())
-    centred = directions - directions.mean(0)
-    axes = torch.linalg.eigh(centred.T @ centred).eigenvectors[:, -2:].flip(1)
-    # An axis has no direction of its own: let its largest part be positive.
-    largest = axes.abs().argmax(0)
-    along = centred @ (axes * axes[largest, torch.arange(axes.shape[1])].sign())
-    low, high = along.min(0).values, along.max(0).values
-    extent = high - low
-    flat = extent <= 1e-9
-    return torch.where(flat, 0.5, (along - low) / extent.masked_fill(flat, 1.0))

@@ -10,6 +10,7 @@ from pathlib import Path
 import uvicorn
 
 from rncdl.data.datasets import PlainImages
+from rncdl.discovery.bank import Bank
 from rncdl.errors import UserError
 from rncdl.naming.board import Board
 from rncdl.naming.carrying import Earlier, carry_over
@@ -93,6 +94,7 @@ def _open_board(opened: OpenDiscovery, names_from: Path | None) -> Board:
             "regions": digest(opened.bank.counts().tobytes()),
         },
         open_head=lambda: ChosenHead(opened.heads, opened.head, opened.classifier.known),
+        objects=_seen_objects(opened),
     )
     decisions_file = folder.decisions_file(opened.head)
     store = DecisionStore(decisions_file, num_clusters=membership.num_clusters, heads=fingerprint)
@@ -100,6 +102,15 @@ def _open_board(opened: OpenDiscovery, names_from: Path | None) -> Board:
     if names_from is not None:
         earlier += _earlier_decisions(RunFolder(names_from))
     return Board(membership, store, known, carry_over(membership, earlier))
+
+
+def _seen_objects(opened: OpenDiscovery) -> Bank | None:
+    """What a teacher has seen in the same images; None where there was no teacher."""
+    folder = opened.run.object_bank_dir
+    if opened.settings.discover.teacher == "none" or not Bank.exists(folder):
+        return None
+    objects = Bank(folder)
+    return objects if objects.origin.get("images") == opened.bank.origin.get("images") else None
 
 
 def _earlier_decisions(run: RunFolder, *, but: Path | None = None) -> Iterator[Earlier]:

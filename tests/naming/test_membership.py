@@ -11,7 +11,6 @@ from rncdl.naming.membership import (
     DOUBTFUL_BELOW,
     ChosenHead,
     Membership,
-    lay_out,
     open_membership,
 )
 
@@ -109,16 +108,3 @@ def test_images_are_kept_by_their_absolute_paths(
     found = opened(tmp_path / "kept", bank, heads)
     assert found.image_paths()[7] == str(tmp_path / "images" / "7.png")
     assert len(found.image_paths()) == len(bank.counts())
-
-
-def test_the_map_spreads_what_differs_and_nothing_else():
-    assert lay_out(torch.ones(3, 4)).tolist() == [[0.5, 0.5]] * 3
-    east, up = torch.tensor([1.0, 0, 0, 0]), torch.tensor([0, 0.3, 0, 0])
-    forward = torch.tensor([0, 0, 0, 1.0])
-    prototypes = torch.stack([forward + east, forward - east, forward + up, forward - up])
-    placed = lay_out(prototypes)
-    along, across = placed[:, 0], placed[:, 1]
-    assert sorted(along[:2].tolist()) == [0.0, 1.0]
-    assert torch.allclose(along[2:], torch.full((2,), 0.5, dtype=along.dtype))
-    assert sorted(across[2:].tolist()) == [0.0, 1.0]
-    assert torch.equal(lay_out(3 * prototypes), placed)
