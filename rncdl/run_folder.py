@@ -146,6 +146,11 @@ class RunFolder:
         """What the teacher has seen of the pool's objects, shared by all discoveries of the run."""
         return self.path / "object_bank"
 
+    @property
+    def estimate_file(self) -> Path:
+        """How many new classes the pool seems to hold, and how known ones survived."""
+        return self.path / "estimate.json"
+
     def discovery(self, name: str) -> "DiscoveryFolder":
         """The folder of one discovery."""
         if Path(name).name != name or name in ("", "..", AS_TRAINED):

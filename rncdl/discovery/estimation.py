@@ -6,8 +6,10 @@ many, known classes are torn apart, and so, one must believe, are the new ones. 
 largest number that leaves the known classes as whole as they can be.
 """
 
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,6 +18,7 @@ from torch import Generator, Tensor
 
 from rncdl.discovery.kmeans import kmeans, nearest, nearest_distances
 from rncdl.errors import UserError
+from rncdl.files import write_atomically
 
 _FEWEST = 2
 _GROWTH = 1.2
@@ -59,6 +62,16 @@ class Estimate:
     def line(self) -> str:
         """In one line."""
         return f"About {self.num_clusters} new classes (between {self.low} and {self.high})."
+
+    def save(self, path: Path) -> None:
+        """To a json."""
+        write_atomically(path, json.dumps(asdict(self), indent=2).encode())
+
+    @classmethod
+    def load(cls, path: Path) -> "Estimate":
+        """What `save` has written."""
+        noted = json.loads(path.read_text("utf-8"))
+        return cls(**{**noted, "curve": tuple(Point(**point) for point in noted["curve"])})
 
 
 def estimate_clusters(

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from PIL import Image
 
 from rncdl.discovery.bank import Bank
+from rncdl.discovery.estimation import Estimate
 from rncdl.gallery.charts import Line, line_chart
 from rncdl.gallery.examples import Example
 from rncdl.gallery.exemplars import Exemplar
@@ -20,7 +21,6 @@ from rncdl.gallery.summaries import ClusterSummaries
 from rncdl.gallery.thumbnails import encode_within, join_strip
 from rncdl.naming.decisions import Decisions
 
-"""What the page may weigh with 3,000 clusters, all in."""
 MAX_STRIP_BYTES = 3_600_000
 MAX_EXAMPLE_BYTES = 1_200_000
 MAX_TAKEN = 3
@@ -76,6 +76,7 @@ class Page:
     """why something is missing"""
     curves: Mapping[str, Sequence[Markup]] = field(default_factory=dict)
     shares: Markup | None = None
+    estimate: Estimate | None = None
     settings: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
 
@@ -88,6 +89,7 @@ def render_page(page: Page) -> str:
     environment.filters["percent"] = _percent
     environment.filters["decimal"] = _decimal
     environment.filters["largest"] = _largest
+    environment.filters["chart"] = _estimate_chart
     files = resources.files("rncdl.gallery")
     template = environment.from_string(files.joinpath("report.html").read_text("utf-8"))
     return template.render(
@@ -194,6 +196,27 @@ def shares_chart(summaries: ClusterSummaries, prior: np.ndarray) -> Markup:
         title="Share of the regions, outputs in descending order",
         x_name="rank of the output",
         log=True,
+    )
+
+
+def _estimate_chart(estimate: Estimate) -> Markup:
+    """How whole known classes stay, with what the starts differ by."""
+    numbers = [point.num_clusters for point in estimate.curve]
+    return line_chart(
+        [
+            Line("mean of the starts", numbers, [point.accuracy for point in estimate.curve]),
+            *(
+                Line(
+                    f"{name} one deviation",
+                    numbers,
+                    [point.accuracy + sign * point.spread for point in estimate.curve],
+                    "second",
+                )
+                for name, sign in (("plus", 1), ("minus", -1))
+            ),
+        ],
+        title="Share of known classes' objects that lie in their class's cluster",
+        x_name="new classes",
     )
 
 

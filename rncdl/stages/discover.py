@@ -71,7 +71,9 @@ def discover(
                     objects = look_at_objects(
                         run, detector, pool, settings=settings, processes=processes
                     )
-                    settings = _settle_heads(folder, objects, pool, settings, processes)
+                    settings = _settle_heads(
+                        run, folder, objects, pool, settings=settings, processes=processes
+                    )
                 train_from_bank(
                     folder,
                     detector,
@@ -86,7 +88,13 @@ def discover(
 
 
 def _settle_heads(
-    folder: DiscoveryFolder, objects: Bank, pool: Pool, settings: Settings, processes: Processes
+    run: RunFolder,
+    folder: DiscoveryFolder,
+    objects: Bank,
+    pool: Pool,
+    *,
+    settings: Settings,
+    processes: Processes,
 ) -> Settings:
     """The settings with an estimated number of clusters in place of `auto`, and noted."""
     if settings.discover.heads:
@@ -95,6 +103,7 @@ def _settle_heads(
     settled = change(settings, discover={"heads": (found.with_room,)})
     processes.from_main(partial(folder.save_settings, settled))
     if processes.is_main:
+        found.save(run.estimate_file)
         say(f"{found.line()} Clusters: {found.with_room}.")
     return settled
 

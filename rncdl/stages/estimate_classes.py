@@ -1,8 +1,6 @@
 """`rncdl estimate-classes`: how many new classes the pool holds."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from rncdl.config import Settings, change, resolve_settings
@@ -14,7 +12,6 @@ from rncdl.discovery.lessons import open_objects, read_objects
 from rncdl.discovery.object_bank import open_object_bank
 from rncdl.discovery.phase import starting_detector
 from rncdl.evaluation.ap_tables import screen_table
-from rncdl.files import write_atomically
 from rncdl.inputs import load_pool
 from rncdl.run_folder import DiscoveryInputs, RunFolder
 from rncdl.training.processes import Processes, join_processes
@@ -40,10 +37,8 @@ def estimate_classes(
         found = processes.from_main(lambda: estimate_from(objects, pool, settings))
         if processes.is_main:
             _show(found)
-            write_atomically(
-                run.path / "estimate.json", json.dumps(asdict(found), indent=2).encode()
-            )
-            say(f"{found.line()} Curve: {run.path / 'estimate.json'}")
+            found.save(run.estimate_file)
+            say(f"{found.line()} Curve: {run.estimate_file}")
 
 
 def look_at_objects(

@@ -10,6 +10,7 @@ from rncdl.classes import is_cluster_name
 from rncdl.config import Settings, change, dump_settings
 from rncdl.data.viewed_images import Pool
 from rncdl.discovery.bank import Bank
+from rncdl.discovery.estimation import Estimate
 from rncdl.discovery.filling import require_origin
 from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.discovery.prior import class_shares
@@ -137,6 +138,7 @@ def write_report(
         clusters=cards,
         notes=notes,
         curves=_curves(run, name),
+        estimate=Estimate.load(run.estimate_file) if run.estimate_file.is_file() else None,
         shares=_shares(summaries, settings) if summaries is not None else None,
         settings=dump_settings(folder.settings()),
         versions=versions(),

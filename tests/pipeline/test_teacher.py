@@ -116,6 +116,8 @@ def test_classes_are_counted_and_the_number_is_noted(taught: Path, world: Path):
     discover(taught, world, "counted", *TEACHER, "discover.heads=auto", "discover.steps=2")
     settings = RunFolder(taught).discovery("counted").settings()
     assert settings.discover.heads == (-(-3 * estimate["num_clusters"] // 2),)
+    run_rncdl("report", "--run", taught)
+    assert said.splitlines()[-1].split(" Curve:")[0] in (taught / "report.html").read_text()
 
 
 def test_novel_labels_do_not_reach_the_teacher(taught: Path, world: Path, tmp_path: Path):
