@@ -262,8 +262,10 @@ class TeacherSettings(_Settings):
     """Side of what it is shown; DINOv2 takes multiples of 14, such as 224."""
     padding: Fraction = 0.1
     """Margin around the object, as a share of its longer side."""
-    min_agreement: Fraction = 0.6
-    """IoU of a region with the box of its mask from which on it is an object; below, background."""
+    gate: Fraction = 0.02
+    """Share of the annotated objects that may be taken for background: a region is an object from
+    the certainty on that leaves so many of them out. How certain: the IoU that the detector
+    predicts for it (detector.localisation), or without that its IoU with the box of its mask."""
     known_prototypes: Positive = 1
     """Centroids of a known class."""
 

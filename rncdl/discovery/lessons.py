@@ -32,8 +32,8 @@ class SeenObjects:
     """(O,) ascending"""
     boxes_xyxy: Tensor
     """(O, 4) pixels of the images on disk"""
-    agreement: Tensor
-    """(O,) how far mask and region agree: low where there is no object"""
+    certainty: Tensor
+    """(O,) how surely it is an object, by the detector that has found it"""
     features: Tensor
     """(O, D) of length one, in the space of the known classes"""
     labelled: Tensor
@@ -44,12 +44,12 @@ class SeenObjects:
 
 def read_objects(bank: Bank) -> SeenObjects:
     """All of an object bank, in the space of the known classes."""
-    features, boxes, agreement, images = [], [], [], []
+    features, boxes, certainty, images = [], [], [], []
     for index, count in enumerate(bank.counts().tolist()):
         if count > 0:
             features.append(bank.read(index, 0, count=count))
             boxes.append(bank.read_boxes(index, count=count))
-            agreement.append(bank.read_objectness(index, count=count))
+            certainty.append(bank.read_objectness(index, count=count))
             images += [index] * count
     if not images:
         raise UserError(f"{bank.folder}: the teacher has seen no object.")
@@ -68,7 +68,7 @@ def read_objects(bank: Bank) -> SeenObjects:
     return SeenObjects(
         image_index=np.array(images),
         boxes_xyxy=torch.cat(boxes),
-        agreement=torch.cat(agreement),
+        certainty=torch.cat(certainty),
         features=found,
         labelled=labelled,
         labels=labels,
@@ -81,8 +81,7 @@ def label_objects(
     """(O,) what each object is: a known class in 0..K-1 or a cluster from K on.
 
     Annotated objects are what they are annotated as; other objects of labelled images are of no
-    known class; the rest is anything. What its mask does not confirm may be an object or not, and
-    stays `UNTAUGHT`.
+    known class; the rest is anything. What is not surely an object stays `UNTAUGHT`.
     """
     num_known = pool.labels.split.num_known
     annotated = _annotated(objects, pool)
@@ -91,7 +90,7 @@ def label_objects(
     if len(features) < num_clusters:
         raise UserError(
             f"{num_clusters} clusters cannot be made of {len(features)} objects: ask for fewer "
-            "(discover.heads), lower teacher.min_agreement, or give more unlabelled images."
+            "(discover.heads), a smaller teacher.gate, or give more unlabelled images."
         )
     # Federated annotations leave known objects out.
     is_complete = not pool.labels.annotations.is_federated
@@ -120,9 +119,11 @@ def label_objects(
 
 
 def open_objects(objects: SeenObjects, pool: Pool, settings: Settings) -> np.ndarray:
-    """(O,) bool: those that are objects, as their masks confirm, and that nobody has annotated."""
-    is_object = (objects.agreement >= settings.teacher.min_agreement).numpy()
-    return is_object & (_annotated(objects, pool) < 0)
+    """(O,) bool: those that are as surely objects as annotated ones, and that nobody annotated."""
+    is_annotated = _annotated(objects, pool) >= 0
+    surely = objects.certainty[torch.from_numpy(is_annotated)]
+    least = surely.quantile(settings.teacher.gate) if len(surely) else 0.0
+    return (objects.certainty >= least).numpy() & ~is_annotated
 
 
 def _annotated(objects: SeenObjects, pool: Pool) -> np.ndarray:

@@ -105,6 +105,7 @@ def _origin(run: RunFolder, pool: Pool, settings: Settings, found: FoundTeacher)
         **{name: noted[name] for name in shared},
         **asdict(_choice(settings)),
         **found.noted(),
+        "certainty": "predicted iou" if settings.detector.localisation else "mask",
         "segmenter": "none" if _masks(settings) == "own" else settings.segmentation.segmenter,
         "sam_weights": None if weights is None else digest(weights.read_bytes()),
     }

@@ -57,26 +57,36 @@ class ObjectFinder:
     def look(self, images: Sequence[ViewedImage]) -> list[ExtractedRegions]:
         """Each image's objects with the teacher's features, in one view; then the annotated ones.
 
-        The `objectness` of an object is how far its mask agrees with its region: the IoU of the
-        region with the mask's box. Annotated objects are cut out in the same way as found ones.
+        The `objectness` of an object is how surely it is one: the IoU that the detector predicts
+        for its region, or where it has not learned to, the region's IoU with the box of its mask.
+        Annotated objects are cut out in the same way as found ones.
         """
         batch = self._detector.batch_images([image.plain for image in images])
         maps = self._detector.feature_maps(batch)
         located = locate(self._detector, maps, batch, search=self._choice.search)
         found = []
         for i, image in enumerate(images):
-            boxes, objectness = located.boxes[i].float(), located.objectness[i].float()
+            level_maps = [level[i : i + 1] for level in maps]
+            boxes = located.boxes[i].float()
             usable = has_area(boxes)
-            boxes, objectness = boxes[usable], objectness[usable]
-            kept = nms(boxes, objectness, _NMS)[: self._choice.per_image]
+            boxes, ranks = boxes[usable], located.objectness[i].float()[usable]
+            iou = self._detector.predict_iou(self._detector.region_features(level_maps, [boxes]))
+            if iou is not None:
+                ranks = (ranks * iou).sqrt()
+            kept = nms(boxes, ranks, _NMS)[: self._choice.per_image]
             scale = boxes.new_tensor(image.plain_scale_xy).repeat(2)
             annotated = image.boxes_xyxy.to(boxes.device) * scale
-            level_maps = [level[i : i + 1] for level in maps]
-            found.append(self._look_at(image, boxes[kept], annotated, level_maps))
+            certainty = None if iou is None else iou[kept]
+            found.append(self._look_at(image, boxes[kept], certainty, annotated, level_maps))
         return found
 
     def _look_at(
-        self, image: ViewedImage, boxes: Tensor, annotated: Tensor, maps: Sequence[Tensor]
+        self,
+        image: ViewedImage,
+        boxes: Tensor,
+        certainty: Tensor | None,
+        annotated: Tensor,
+        maps: Sequence[Tensor],
     ) -> ExtractedRegions:
         pixels = image.plain.permute(1, 2, 0).cpu().numpy()
         both = torch.cat([boxes, annotated])
@@ -90,7 +100,7 @@ class ObjectFinder:
         count = len(boxes)
         chosen = ChosenRegions(
             boxes_xyxy=boxes / scale,
-            objectness=agreement[:count],
+            objectness=agreement[:count] if certainty is None else certainty,
             matched_boxes_xyxy=annotated / scale,
             matched_labels=image.labels,
         )

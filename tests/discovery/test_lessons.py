@@ -48,12 +48,12 @@ def seen(
     images: list[int],
     boxes: list[tuple[float, ...]],
     features: list[list[float]],
-    agreement: list[float] | None = None,
+    certainty: list[float] | None = None,
 ) -> SeenObjects:
     return SeenObjects(
         image_index=np.array(images),
         boxes_xyxy=torch.tensor(boxes),
-        agreement=torch.tensor(agreement or [1.0] * len(images)),
+        certainty=torch.tensor(certainty or [1.0] * len(images)),
         features=torch.tensor(features),
         labelled=torch.tensor([[1.0, 0.0]]),
         labels=torch.tensor([0]),
@@ -90,9 +90,12 @@ def test_objects_of_labelled_images_that_nobody_annotated_are_new_even_if_they_l
     assert label(objects, is_federated=True) == [0, 1]
 
 
-def test_what_its_mask_does_not_confirm_teaches_nothing():
-    objects = seen([1, 1], [OTHER_BOX, FAR_BOX], [[0.0, 1.0], [0.0, 1.0]], [0.9, 0.2])
-    assert label(objects) == [1, UNTAUGHT]
+def test_what_is_less_surely_an_object_than_annotated_ones_teaches_nothing():
+    boxes: list[tuple[float, ...]] = [KNOWN_BOX, OTHER_BOX, FAR_BOX]
+    features = [[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
+    assert label(seen([0, 1, 1], boxes, features, [0.6, 0.7, 0.5])) == [0, 1, UNTAUGHT]
+    # Nothing is found on an annotation: nothing is known of certainty.
+    assert label(seen([1, 1, 1], boxes, features, [0.6, 0.7, 0.5]))[2] == 1
 
 
 def make_bank(folder: Path, regions: dict[int, list[tuple[float, ...]]], num_features: int) -> Bank:
@@ -122,7 +125,7 @@ def test_an_object_bank_is_read_whole(tmp_path: Path):
     objects = read_objects(make_bank(tmp_path, {1: [OTHER_BOX, FAR_BOX], 0: [KNOWN_BOX]}, 4))
     assert objects.image_index.tolist() == [0, 1, 1]
     assert objects.boxes_xyxy.tolist() == [[*KNOWN_BOX], [*OTHER_BOX], [*FAR_BOX]]
-    torch.testing.assert_close(objects.agreement, torch.tensor([0.0, 0.0, 0.1]))
+    torch.testing.assert_close(objects.certainty, torch.tensor([0.0, 0.0, 0.1]))
     assert objects.features.shape == (3, 4)
     assert objects.labels.tolist() == [0]
     assert objects.labelled.shape == (1, 4)

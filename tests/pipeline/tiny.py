@@ -75,7 +75,7 @@ WITH_OBJECTS = ["train.objects_at=0.5", "train.objects_min_score=0", "train.obje
 """Changes of the settings: a look for objects that nobody labelled, after the third step."""
 
 
-TEACHER = ("discover.teacher=auto", "teacher.weights=none", "teacher.min_agreement=0.1")
+TEACHER = ("discover.teacher=auto", "teacher.weights=none", "teacher.gate=0")
 """Without weights of others: the detector's own backbone. The masks of a detector that has hardly
 learned agree with its boxes by chance alone."""
 
