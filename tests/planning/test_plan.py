@@ -67,7 +67,7 @@ def test_steps_follow_the_number_of_labelled_images_between_least_and_most():
         make_plan(replace(DATA, num_labelled=number), LAPTOP, TINY).settings.train.steps
         for number in (1, 500, 10**6)
     ]
-    assert steps == [400, 750, 1500]  # 12 epochs of 500 images, 8 at a time
+    assert steps == [400, 1875, 2500]  # 30 epochs of 500 images, 8 at a time
 
 
 def test_the_papers_size_leaves_the_papers_settings():
@@ -133,7 +133,7 @@ def test_batches_are_cut_where_the_trial_says_so():
 def test_time_is_steps_times_what_the_trial_took():
     settings = make_plan(DATA, LAPTOP, TINY).settings
     expected = expect(settings, DATA, LAPTOP, TRIAL, num_weights=10**6)
-    assert expected.train_s == 750
+    assert expected.train_s == 1875
     assert expected.bank_s == pytest.approx(100)
     assert expected.discover_s == pytest.approx(0.2 * settings.discover.steps)
     assert expected.report_s == pytest.approx(5 + 12 * 0.1 + 960 * 0.01)  # 80 clusters of 12
@@ -145,9 +145,9 @@ def test_validation_and_gpus_change_the_time():
     with_val = replace(DATA, num_val=100)
     settings = make_plan(with_val, LAPTOP, TINY).settings
     expected = expect(settings, with_val, LAPTOP, TRIAL, num_weights=1)
-    assert expected.train_s == pytest.approx(750 + 4 * 100 * 0.1)
+    assert expected.train_s == pytest.approx(1875 + 4 * 100 * 0.1)
     two = replace(SERVER, num_processes=2)
-    assert expect(settings, DATA, two, TRIAL, num_weights=1).train_s == 375
+    assert expect(settings, DATA, two, TRIAL, num_weights=1).train_s == 1875 / 2
 
 
 def test_a_hopeless_plan_is_warned_of_and_a_good_one_is_not():
