@@ -2,6 +2,8 @@
 
 import json
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -90,13 +92,24 @@ def pool_of(run: RunFolder) -> Pool:
 
 def fill(processes: Processes, run: RunFolder, folder: Path) -> list[int]:
     """Make the bank in `folder`, or complete it; how many regions its images have."""
-    torch.set_num_threads(1)
     settings = run.settings()
     detector = load_detector(run, settings, run.split())
-    bank = open_bank(
-        folder, detector, pool_of(run), run=run, settings=settings, processes=processes
-    )
+    with one_thread():
+        bank = open_bank(
+            folder, detector, pool_of(run), run=run, settings=settings, processes=processes
+        )
     return bank.counts().tolist()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """As each of two processes has: sums are then rounded alike. Later tests have theirs again."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def fill_and_fail(
