@@ -103,7 +103,7 @@ class Cell:
     def detector_name(self) -> str:
         """Equal where the detector is the same one."""
         groups = {"data", "detector", "train", "segmentation", "seed"}
-        key = _digest_of(self.training.model_dump(mode="json", include=groups))
+        key = _digest_of(_changed(self.training, include=groups))
         return f"{self.world.name}_{self.detector_seed}_{key}"
 
     @property
@@ -115,7 +115,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        both = [self.training.model_dump(mode="json"), self.discovery.model_dump(mode="json")]
+        both = [_changed(self.training), _changed(self.discovery)]
         title = self.configuration.name.replace(" ", "-")
         return f"{title}_{self.run_name}_{self.discovery_seed}_{_digest_of(both)}"
 
@@ -248,6 +248,11 @@ def _noted_seconds(run: Path) -> float | None:
     """None where the training was interrupted."""
     path = _seconds_file(run)
     return json.loads(path.read_text()) if path.is_file() else None
+
+
+def _changed(settings: Settings, include: set[str] | None = None) -> dict[str, Any]:
+    """What differs from the defaults: a setting that is added later changes no name."""
+    return settings.model_dump(mode="json", include=include, exclude_defaults=True)
 
 
 def _digest_of(value: Any) -> str:

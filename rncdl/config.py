@@ -73,6 +73,9 @@ class DetectorSettings(_Settings):
     """One per pyramid level, the finest first: P2 to P6."""
     anchor_ratios: tuple[float, ...] = (0.5, 1.0, 2.0)
     rpn_samples: Positive = 256
+    objectness: Literal["class", "fit"] = "class"
+    """What the RPN's objectness is: class: object or background; fit: how well an anchor fits its
+    object, learned from objects alone (ours, after OLN)."""
     proposals_before_nms: Positive = 2000
     """Per level, in training."""
     proposals_after_nms: Positive = 1000
@@ -102,7 +105,7 @@ class DetectorSettings(_Settings):
 LEARNING_SETTINGS = frozenset(
     {
         "weights", "frozen_blocks", "rpn_samples", "proposals_before_nms", "roi_samples",
-        "roi_positive_share", "mask_loss_weight", "localisation",
+        "roi_positive_share", "mask_loss_weight", "localisation", "objectness",
     }
 )  # fmt: skip
 """Settings of the detector that nothing depends on any more once it is trained."""

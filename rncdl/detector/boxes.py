@@ -65,3 +65,12 @@ def clip_boxes(boxes_xyxy: Tensor, sizes_hw: Tensor) -> Tensor:
 def has_area(boxes_xyxy: Tensor) -> Tensor:
     """(...) bool: True where width and height are above zero (never for NaN)."""
     return (boxes_xyxy[..., 2:] > boxes_xyxy[..., :2]).all(-1)
+
+
+def paired_iou(boxes_xyxy: Tensor, others_xyxy: Tensor) -> Tensor:
+    """(N,) IoU of each box with the other one in its row; zero where neither has an area."""
+    top_left = torch.maximum(boxes_xyxy[:, :2], others_xyxy[:, :2])
+    bottom_right = torch.minimum(boxes_xyxy[:, 2:], others_xyxy[:, 2:])
+    shared = (bottom_right - top_left).clamp(min=0).prod(1)
+    areas = [(boxes[:, 2:] - boxes[:, :2]).prod(1) for boxes in (boxes_xyxy, others_xyxy)]
+    return shared / (areas[0] + areas[1] - shared).clamp(min=torch.finfo(shared.dtype).tiny)

@@ -11,7 +11,7 @@ from torchvision.ops import box_iou, roi_align
 
 from rncdl.data.samples import Sample
 from rncdl.data.unlabelled_objects import WITHOUT_CLASS
-from rncdl.detector.boxes import ANCHOR_CODER, REGION_CODER, at_least_float32
+from rncdl.detector.boxes import ANCHOR_CODER, REGION_CODER, at_least_float32, paired_iou
 from rncdl.detector.map_cache import stack_maps
 from rncdl.detector.model import MASK_SIZE, Detector, ImageBatch
 from rncdl.detector.proposals import AnchorScores, select_proposals
@@ -20,6 +20,8 @@ RPN_POSITIVE_IOU, RPN_NEGATIVE_IOU, ROI_POSITIVE_IOU = 0.7, 0.3, 0.5
 """Overlap with an annotation from which an anchor or a region is an object, or below which none."""
 RPN_POSITIVE_SHARE = 0.5
 """Of the sampled anchors."""
+RPN_FITTING_IOU = 0.3
+"""Overlap from which an anchor teaches how well it fits (`detector.objectness=fit`)."""
 PROPOSAL_NMS = 0.7
 UNMATCHED = -1
 """Index of the annotation of a box that overlaps none enough."""
@@ -57,6 +59,8 @@ def supervised_losses(detector: Detector, samples: Sequence[Sample]) -> dict[str
         num_samples=settings.rpn_samples,
         positive_share=RPN_POSITIVE_SHARE,
     )
+    if settings.objectness == "fit":
+        rpn_objectness = anchor_fit_loss(scores, boxes, num_samples=settings.rpn_samples)
     proposals = select_proposals(
         scores,
         batch.sizes_hw,
@@ -140,6 +144,25 @@ def anchor_losses(
     )
     normaliser = num_samples * len(truth_boxes)
     return objectness / normaliser, box / normaliser
+
+
+def anchor_fit_loss(
+    scores: AnchorScores, truth_boxes: Sequence[Tensor], *, num_samples: int
+) -> Tensor:
+    """Mean L1 between the objectness of sampled anchors on objects and their IoU with these.
+
+    Background teaches nothing, so that an object nobody labelled is not taken for it (OLN).
+    """
+    matcher = Matcher(RPN_FITTING_IOU, RPN_FITTING_IOU, allow_low_quality_matches=True)
+    matches = torch.stack([_match(matcher, truth, scores.anchors_xyxy) for truth in truth_boxes])
+    sampler = BalancedPositiveNegativeSampler(num_samples, 1.0)
+    chosen, _ = sampler(list((matches >= 0).long()))
+    image, anchor = torch.stack(chosen).nonzero(as_tuple=True)
+    fits = paired_iou(
+        _matched_boxes(truth_boxes, matches, image, anchor), scores.anchors_xyxy[anchor]
+    )
+    predicted = at_least_float32(scores.logits[image, anchor]).sigmoid()
+    return (predicted - fits).abs().sum() / max(1, len(fits))
 
 
 @dataclass

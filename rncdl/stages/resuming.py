@@ -15,7 +15,7 @@ from rncdl.run_folder import DiscoveryFolder, RunFolder
 from rncdl.training.processes import Processes
 from rncdl.training.progress import say
 
-_LOSSES = LEARNING_SETTINGS - {"weights", "frozen_blocks", "localisation"}
+_LOSSES = LEARNING_SETTINGS - {"weights", "frozen_blocks", "localisation", "objectness"}
 _LOSSES_AND_REGIONS = _LOSSES | {"proposals_after_nms"}
 
 FIXED_IN_TRAINING = frozenset(

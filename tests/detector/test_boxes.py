@@ -1,12 +1,14 @@
 import math
 
 import torch
+from torchvision.ops import box_iou
 
 from rncdl.detector.boxes import (
     at_least_float32,
     cell_anchors,
     clip_boxes,
     has_area,
+    paired_iou,
     pyramid_anchors,
 )
 
@@ -70,3 +72,11 @@ def test_half_precision_is_lifted_and_double_kept() -> None:
     kinds = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
     lifted = [at_least_float32(torch.zeros(1, dtype=kind)).dtype for kind in kinds]
     assert lifted == [torch.float32] * 3 + [torch.float64]
+
+
+def test_paired_iou_is_the_diagonal_of_all_pairs() -> None:
+    corners = torch.rand(2, 50, 2, generator=torch.Generator().manual_seed(0))
+    boxes, others = (torch.cat([one, one + 0.5], 1) for one in corners)
+    torch.testing.assert_close(paired_iou(boxes, others), box_iou(boxes, others).diagonal())
+    point = torch.zeros(1, 4)
+    assert paired_iou(point, point).tolist() == [0.0]

@@ -11,6 +11,7 @@ from rncdl.detector.locating import Search
 from rncdl.detector.losses import (
     SampledRegions,
     SupervisedStep,
+    anchor_fit_loss,
     anchor_losses,
     crop_masks,
     iou_loss,
@@ -52,6 +53,27 @@ def test_anchor_losses_by_hand() -> None:
     torch.testing.assert_close(objectness, expected / 8)
     offsets = ANCHOR_CODER.encode_single(truth[0], anchors[:1])
     torch.testing.assert_close(box, (scores.deltas[0, :1] - offsets).abs().sum() / 8)
+
+
+def test_objectness_by_fit_learns_from_anchors_on_objects_alone() -> None:
+    # IoU 10/11 with the annotation; 0.5; less than 0.3; and one of an image without annotations.
+    anchors = torch.tensor([[0.0, 0, 10, 10], [0, 0, 10, 22], [0, 8, 10, 18]])
+    scores = anchor_scores(anchors, 2)
+    scores.logits.requires_grad_()
+    truth = [torch.tensor([[0.0, 0, 10, 11]]), torch.zeros(0, 4)]
+    loss = anchor_fit_loss(scores, truth, num_samples=8)
+    predicted = scores.logits[0, :2].sigmoid()
+    expected = (predicted - torch.tensor([10 / 11, 0.5])).abs().mean()
+    torch.testing.assert_close(loss, expected)
+    loss.backward()
+    assert scores.logits.grad is not None
+    assert scores.logits.grad[0, :2].all()
+    assert not scores.logits.grad[0, 2] and not scores.logits.grad[1].any()
+
+
+def test_objectness_by_fit_without_any_annotation_teaches_nothing() -> None:
+    scores = anchor_scores(torch.tensor([[0.0, 0, 10, 10]]), 1)
+    assert anchor_fit_loss(scores, [torch.zeros(0, 4)], num_samples=8) == 0
 
 
 def test_the_best_anchor_of_an_annotation_counts_even_when_it_fits_badly() -> None:
