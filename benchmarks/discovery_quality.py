@@ -2,12 +2,14 @@
 
 `python benchmarks/discovery_quality.py FOLDER [--classes 20] [--worlds 0,1,2] [--detectors 0,1]
 [--discoveries 0,1,2] [--preset shapes] --try NAME [SETTING=VALUE ...] [--try ...]`
+`... --given DATA --half choose|report ...` for photographs in place of drawn worlds
 
 Every configuration (a name and its settings) meets every world, with several detectors and several
-discoveries on each. Choose on the worlds of seeds 0 to 2, report on those of 10 to 12. Worlds,
-detectors, banks and finished cells are kept in FOLDER, and shared by configurations that do not
-differ in them; a second call goes on where the first stopped. Prints a table, the mean and the
-standard deviation over all cells, and writes it to FOLDER/tables/.
+discoveries on each. Choose on the worlds of seeds 0 to 2, report on those of 10 to 12; of a given
+dataset (labelled.json, unlabelled.json, val.json) every second validation image is for choosing,
+the others are for reporting. Worlds, detectors, banks and finished cells are kept in FOLDER, and
+shared by configurations that do not differ in them; a second call goes on where the first stopped.
+Prints a table, the mean and the standard deviation over all cells, and writes it to FOLDER/tables/.
 """
 
 import argparse
@@ -20,7 +22,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rncdl.config import Settings, change, resolve_settings
 from rncdl.discovery.recipe import BankRecipe
@@ -51,13 +53,50 @@ perfect clustering with the given scores."""
 
 
 @dataclass(frozen=True)
-class World:
+class GivenData:
+    """A dataset that is there: `labelled.json`, `unlabelled.json`, `val.json` and images."""
+
+    folder: Path
+    half: Literal["choose", "report"]
+    """the validation images that are measured"""
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    def prepare(self, keep: Path) -> "Files":
+        """Its files; every second validation image alone, in a file of its own."""
+        out = keep / f"{self.name}_{self.half}.json"
+        if not out.is_file():
+            content = json.loads((self.folder / "val.json").read_text())
+            images = sorted(content["images"], key=lambda image: image["id"])
+            images = images[0 if self.half == "choose" else 1 :: 2]
+            kept = {image["id"] for image in images}
+            content["images"] = [
+                {**image, "file_name": str(self.folder / image["file_name"])} for image in images
+            ]
+            content["annotations"] = [
+                one for one in content["annotations"] if one["image_id"] in kept
+            ]
+            write_atomically(out, json.dumps(content).encode())
+        return Files(self.folder / "labelled.json", self.folder / "unlabelled.json", out)
+
+
+@dataclass(frozen=True)
+class DrawnWorld:
     """A drawn world, the same for every configuration."""
 
     classes: int
     seed: int
     styles: int
     photographs: Path | None
+
+    def prepare(self, keep: Path) -> "Files":
+        """Its files, drawn where they are not there yet."""
+        out = keep / self.name
+        if not (out / "val.json").is_file():
+            _run_rncdl("prepare", "shapes", out, *self.words())
+        return Files(out / "labelled.json", out / "unlabelled.json", out / "val.json")
 
     @property
     def name(self) -> str:
@@ -75,6 +114,15 @@ class World:
 
 
 @dataclass(frozen=True)
+class Files:
+    """The three files of a world."""
+
+    labelled: Path
+    unlabelled: Path
+    val: Path
+
+
+@dataclass(frozen=True)
 class Configuration:
     """A recipe that is measured: a name, and the settings of detector and discovery."""
 
@@ -87,7 +135,7 @@ class Cell:
     """One discovery on one detector in one world."""
 
     configuration: Configuration
-    world: World
+    world: DrawnWorld | GivenData
     detector_seed: int
     discovery_seed: int
 
@@ -114,10 +162,16 @@ class Cell:
         )
 
     @property
-    def name(self) -> str:
+    def discovery_name(self) -> str:
+        """Equal where the heads are the same ones."""
         both = [_changed(self.training), _changed(self.discovery)]
         title = self.configuration.name.replace(" ", "-")
         return f"{title}_{self.run_name}_{self.discovery_seed}_{_digest_of(both)}"
+
+    @property
+    def name(self) -> str:
+        half = f"_{self.world.half}" if isinstance(self.world, GivenData) else ""
+        return f"{self.discovery_name}{half}"
 
 
 @dataclass(frozen=True)
@@ -131,12 +185,12 @@ class Laboratory:
         """The numbers of a cell, from its file where it is finished."""
         path = self.folder / "cells" / f"{cell.name}.json"
         if not path.is_file():
-            world, run = self._draw(cell.world), self._trained(cell)
+            files, run = self._files(cell), self._trained(cell)
             began = time.monotonic()
-            name = self._discovered(cell, run, world)
+            name = self._discovered(cell, run)
             discover_s = time.monotonic() - began
-            self._rncdl("evaluate", world / "val.json", "--run", run, "--discovery", name)
-            report = RunFolder(run).evaluation("val", name).report_json
+            self._rncdl("evaluate", files.val, "--run", run, "--discovery", name)
+            report = RunFolder(run).evaluation(files.val.stem, name).report_json
             numbers = {
                 "configuration": cell.configuration.name,
                 **read_report(json.loads(report.read_text())),
@@ -145,19 +199,15 @@ class Laboratory:
             write_atomically(path, json.dumps(numbers, indent=2).encode())
         return json.loads(path.read_text())
 
-    def _draw(self, world: World) -> Path:
-        out = self.folder / "worlds" / world.name
-        if not (out / "val.json").is_file():
-            self._rncdl("prepare", "shapes", out, *world.words())
-        return out
+    def _files(self, cell: Cell) -> Files:
+        return cell.world.prepare(self.folder / "worlds")
 
     def _trained(self, cell: Cell) -> Path:
         """A run of its own bank, with a detector that other runs may share."""
         detector = self.folder / "detectors" / cell.detector_name
         if not RunFolder(detector).detector_file.is_file():
-            world = self._draw(cell.world)
             begun = RunFolder(detector).exists
-            words = ["--resume"] if begun else self._first_words(cell, detector, world)
+            words = ["--resume"] if begun else self._first_words(cell, detector)
             began = time.monotonic()
             self._rncdl("train", "--run", detector, *words)
             seconds = None if begun else time.monotonic() - began
@@ -167,19 +217,19 @@ class Laboratory:
             shutil.copytree(detector, run, ignore=shutil.ignore_patterns("checkpoints"))
         return run
 
-    def _first_words(self, cell: Cell, detector: Path, world: Path) -> list[object]:
+    def _first_words(self, cell: Cell, detector: Path) -> list[object]:
         settings = self._settings_file(cell.training, detector.name)
-        return ["--labelled", world / "labelled.json", "--preset", settings]
+        return ["--labelled", self._files(cell).labelled, "--preset", settings]
 
-    def _discovered(self, cell: Cell, run: Path, world: Path) -> str:
-        name = digest(cell.name.encode())
+    def _discovered(self, cell: Cell, run: Path) -> str:
+        name = digest(cell.discovery_name.encode())
         folder = RunFolder(run).discovery(name)
         if folder.heads_file.is_file():
             return name
         words: list[object] = ["--resume"]
         if not folder.exists:
-            settings = self._settings_file(cell.discovery, cell.name)
-            words = ["--unlabelled", world / "unlabelled.json", "--preset", settings]
+            settings = self._settings_file(cell.discovery, cell.discovery_name)
+            words = ["--unlabelled", self._files(cell).unlabelled, "--preset", settings]
         self._rncdl("discover", "--run", run, "--discovery", name, *words)
         return name
 
@@ -189,8 +239,11 @@ class Laboratory:
         return path
 
     def _rncdl(self, *words: object) -> None:
-        command = ["--processes", self.processes, *words] if words[0] != "prepare" else words
-        subprocess.run([sys.executable, "-m", "rncdl", *map(str, command)], check=True)
+        _run_rncdl("--processes", self.processes, *words)
+
+
+def _run_rncdl(*words: object) -> None:
+    subprocess.run([sys.executable, "-m", "rncdl", *map(str, words)], check=True)
 
 
 def read_report(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -272,6 +325,8 @@ def _options() -> argparse.Namespace:
         "--photographs", type=Path, help="folder of backgrounds, e.g. $RNCDL_SHARED/data/coco256"
     )
     parser.add_argument("--worlds", type=_numbers, default=[0, 1, 2], help="seeds")
+    parser.add_argument("--given", type=Path, help="a dataset instead, e.g. data/coco256")
+    parser.add_argument("--half", choices=("choose", "report"), default="choose")
     parser.add_argument("--detectors", type=_numbers, default=[0, 1], help="seeds")
     parser.add_argument("--discoveries", type=_numbers, default=[0, 1, 2], help="seeds")
     parser.add_argument("--preset", default="shapes")
@@ -286,9 +341,14 @@ def _cells(options: argparse.Namespace) -> Iterator[Cell]:
         Configuration(name, resolve_settings(options.preset, overrides))
         for name, *overrides in options.configurations
     ]
+    worlds: list[DrawnWorld | GivenData] = [
+        DrawnWorld(options.classes, seed, options.styles, options.photographs)
+        for seed in options.worlds
+    ]
+    if options.given is not None:
+        worlds = [GivenData(options.given.resolve(), options.half)]
     for detector_seed in options.detectors:
-        for seed in options.worlds:
-            world = World(options.classes, seed, options.styles, options.photographs)
+        for world in worlds:
             for configuration in configurations:
                 for discovery_seed in options.discoveries:
                     yield Cell(configuration, world, detector_seed, discovery_seed)

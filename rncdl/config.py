@@ -269,8 +269,8 @@ class TeacherSettings(_Settings):
     """Share of the annotated objects that may be taken for background: a region is an object from
     the certainty on that leaves so many of them out. How certain: the IoU that the detector
     predicts for it (detector.localisation), or without that its IoU with the box of its mask."""
-    known_prototypes: Positive = 1
-    """Centroids of a known class."""
+    known_prototypes: Positive = 2
+    """Centroids of a known class; clusters have as many on average before they are joined."""
 
 
 class SegmentationSettings(_Settings):

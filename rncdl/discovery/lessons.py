@@ -11,8 +11,9 @@ from torchvision.ops import box_iou
 from rncdl.config import Settings
 from rncdl.data.viewed_images import Pool
 from rncdl.discovery.bank import Bank
+from rncdl.discovery.joining import FINER, join_clusters, most_agreed
 from rncdl.discovery.loss import UNTAUGHT
-from rncdl.discovery.semi_supervised import PartlyLabelled, best_grouping, semi_supervised_kmeans
+from rncdl.discovery.semi_supervised import PartlyLabelled, semi_supervised_kmeans
 from rncdl.discovery.teacher_space import known_class_space
 from rncdl.errors import UserError
 
@@ -20,8 +21,9 @@ SAME_IOU = 0.5
 """From here on a region shows the object that it overlaps."""
 APART_IOU = 0.3
 """Below it shows something else: no object, where it is apart from all."""
+STARTS = 10
+"""Of the grouping; the one that agrees best with the others is taken."""
 _ROUNDS = 30
-_STARTS = 10
 
 
 @dataclass(frozen=True)
@@ -102,20 +104,39 @@ def label_objects(
         num_known,
         surely_new=torch.from_numpy(surely_new[grouped]),
     )
+    groupings = group_objects(
+        given, num_clusters=num_clusters, per_known=settings.teacher.known_prototypes, seed=seed
+    )
+    labels = np.where(annotated >= 0, annotated, UNTAUGHT)
+    labels[grouped] = groupings[most_agreed(groupings)]
+    return labels
+
+
+def group_objects(
+    given: PartlyLabelled, *, num_clusters: int, per_known: int, seed: int, starts: int = STARTS
+) -> list[np.ndarray]:
+    """(R,) known classes and clusters of the features without labels, from each of several starts.
+
+    Small clusters first, which are then joined.
+    """
     generator = Generator().manual_seed(seed)
-    groupings = [
-        semi_supervised_kmeans(
+    found = []
+    for _ in range(starts):
+        fine = semi_supervised_kmeans(
             given,
-            num_clusters=num_clusters,
-            per_known=settings.teacher.known_prototypes,
+            num_clusters=min(FINER * num_clusters, len(given.features)),
+            per_known=per_known,
             rounds=_ROUNDS,
             generator=generator,
+        ).found
+        joined = join_clusters(
+            given.features,
+            fine,
+            num_known=given.num_known,
+            num_clusters=num_clusters,
         )
-        for _ in range(_STARTS)
-    ]
-    labels = np.where(annotated >= 0, annotated, UNTAUGHT)
-    labels[grouped] = best_grouping(groupings).found.numpy()
-    return labels
+        found.append(joined.cpu().numpy())
+    return found
 
 
 def open_objects(objects: SeenObjects, pool: Pool, settings: Settings) -> np.ndarray:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from rncdl.partitions import adjusted_rand_index, contingency
+
 
 @dataclass(frozen=True)
 class ClusteringScores:
@@ -25,25 +27,16 @@ def score_clustering(clusters: np.ndarray, classes: np.ndarray) -> ClusteringSco
     """Scores of integer labels (n,) and (n,), whatever their values; None without samples."""
     if len(clusters) == 0:
         return None
-    counts = _contingency(clusters, classes)
+    counts = contingency(clusters, classes)
     num = len(clusters)
     assigned = counts[linear_sum_assignment(counts, maximize=True)].sum()
     return ClusteringScores(
         accuracy=float(assigned / num),
         nmi=_normalised_mutual_information(counts),
-        ari=_adjusted_rand_index(counts),
+        ari=adjusted_rand_index(counts),
         purity=float(counts.max(axis=1).sum() / num),
         num_samples=num,
     )
-
-
-def _contingency(clusters: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """(used clusters, used classes) int64 counts."""
-    used_clusters, rows = np.unique(clusters, return_inverse=True)
-    used_classes, columns = np.unique(classes, return_inverse=True)
-    shape = (len(used_clusters), len(used_classes))
-    cells = np.bincount(rows * shape[1] + columns, minlength=shape[0] * shape[1])
-    return cells.reshape(shape)
 
 
 def _entropy(counts: np.ndarray) -> float:
@@ -60,17 +53,3 @@ def _normalised_mutual_information(counts: np.ndarray) -> float:
         return 1.0
     information = _entropy(rows) + _entropy(columns) - _entropy(counts[counts > 0])
     return float(np.clip(information / mean_entropy, 0, 1))
-
-
-def _adjusted_rand_index(counts: np.ndarray) -> float:
-    """1 by definition where chance cannot do better or worse (e.g. all samples alone in both)."""
-
-    def pairs(sizes: np.ndarray) -> float:
-        return float((sizes * (sizes - 1) // 2).sum())
-
-    together = pairs(counts)
-    in_cluster, in_class = pairs(counts.sum(axis=1)), pairs(counts.sum(axis=0))
-    if together == in_cluster == in_class:
-        return 1.0
-    expected = in_cluster * in_class / pairs(counts.sum(keepdims=True))
-    return (together - expected) / ((in_cluster + in_class) / 2 - expected)

@@ -68,7 +68,8 @@ def test_objectness_by_fit_learns_from_anchors_on_objects_alone() -> None:
     loss.backward()
     assert scores.logits.grad is not None
     assert scores.logits.grad[0, :2].all()
-    assert not scores.logits.grad[0, 2] and not scores.logits.grad[1].any()
+    assert not scores.logits.grad[0, 2]
+    assert not scores.logits.grad[1].any()
 
 
 def test_objectness_by_fit_without_any_annotation_teaches_nothing() -> None:
