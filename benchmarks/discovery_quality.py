@@ -87,6 +87,7 @@ class DrawnWorld:
     """A drawn world, the same for every configuration."""
 
     classes: int
+    known: int
     seed: int
     styles: int
     photographs: Path | None
@@ -102,13 +103,15 @@ class DrawnWorld:
     def name(self) -> str:
         styles = f"_{self.styles}-styles" if self.styles > 1 else ""
         photographs = "_photographs" if self.photographs else ""
-        return f"{self.classes}-classes{styles}{photographs}_{self.seed}"
+        usual = self.known == _usual_known(self.classes)
+        known = "" if usual else f"_{self.known}-known"
+        return f"{self.classes}-classes{known}{styles}{photographs}_{self.seed}"
 
     def words(self) -> list[object]:
-        """Arguments of `rncdl prepare shapes`: two fifths of the classes are known."""
+        """Arguments of `rncdl prepare shapes`."""
         photographs = ["--photographs", self.photographs] if self.photographs else []
         return [
-            *("--classes", self.classes, "--known", round(self.classes * 0.4)),
+            *("--classes", self.classes, "--known", self.known),
             *("--seed", self.seed, "--styles", self.styles, *photographs),
         ]
 
@@ -312,6 +315,10 @@ def _digest_of(value: Any) -> str:
     return digest(json.dumps(value, sort_keys=True).encode())
 
 
+def _usual_known(classes: int) -> int:
+    return round(classes * 0.4)
+
+
 def _numbers(text: str) -> list[int]:
     return [int(word) for word in text.split(",")]
 
@@ -320,6 +327,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--classes", type=int, default=20)
+    parser.add_argument("--known", type=int, help="of the classes; two fifths unless said")
     parser.add_argument("--styles", type=int, default=1, help="drawing styles per class")
     parser.add_argument(
         "--photographs", type=Path, help="folder of backgrounds, e.g. $RNCDL_SHARED/data/coco256"
@@ -342,7 +350,13 @@ def _cells(options: argparse.Namespace) -> Iterator[Cell]:
         for name, *overrides in options.configurations
     ]
     worlds: list[DrawnWorld | GivenData] = [
-        DrawnWorld(options.classes, seed, options.styles, options.photographs)
+        DrawnWorld(
+            options.classes,
+            options.known or _usual_known(options.classes),
+            seed,
+            options.styles,
+            options.photographs,
+        )
         for seed in options.worlds
     ]
     if options.given is not None:

@@ -73,6 +73,16 @@ def locate(
     )
 
 
+def likelihood(objectness: Tensor, localisation: Tensor | None) -> Tensor:
+    """(R,) in 0..1, how likely regions are objects and fit them.
+
+    `objectness` (R,) logits of the RPN; `localisation` (R,) predicted IoU: the geometric mean of
+    both, as in OLN; None: the RPN alone.
+    """
+    likely = objectness.float().sigmoid()
+    return likely if localisation is None else (likely * localisation.float()).sqrt()
+
+
 class RegionCache:
     """Regions located before, so that other classifiers need not search for them again."""
 

@@ -12,7 +12,7 @@ from torchvision.ops import box_iou, nms
 
 from rncdl.data.viewed_images import ViewedImage
 from rncdl.detector.boxes import clip_boxes, has_area
-from rncdl.detector.locating import Search, locate
+from rncdl.detector.locating import Search, likelihood, locate
 from rncdl.detector.mask_boxes import enlarge
 from rncdl.detector.model import Detector
 from rncdl.detector.pasting import paste_masks
@@ -69,11 +69,9 @@ class ObjectFinder:
             level_maps = [level[i : i + 1] for level in maps]
             boxes = located.boxes[i].float()
             usable = has_area(boxes)
-            boxes, ranks = boxes[usable], located.objectness[i].float()[usable]
+            boxes, objectness = boxes[usable], located.objectness[i][usable]
             iou = self._detector.predict_iou(self._detector.region_features(level_maps, [boxes]))
-            if iou is not None:
-                ranks = (ranks * iou).sqrt()
-            kept = nms(boxes, ranks, _NMS)[: self._choice.per_image]
+            kept = nms(boxes, likelihood(objectness, iou), _NMS)[: self._choice.per_image]
             scale = boxes.new_tensor(image.plain_scale_xy).repeat(2)
             annotated = image.boxes_xyxy.to(boxes.device) * scale
             certainty = None if iou is None else iou[kept]

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from rncdl.classes import cluster_name
 from rncdl.config import PredictSettings
+from rncdl.detector.locating import likelihood
 from rncdl.detector.model import Detector, ImageBatch
 from rncdl.discovery.heads import DiscoveryHeads, in_full_precision
 from rncdl.errors import UserError
@@ -103,11 +104,12 @@ class Classifier:
 
         `objectness` (R,) logits of the RPN; `localisation` (R,) predicted IoU, if it was learned.
         """
-        likely = objectness.float().sigmoid()[:, None]
         if self.by_localisation:
             assert localisation is not None, "discovery_classifier requires that it was learned"
-            return probabilities * (likely * localisation.float()[:, None]).sqrt()
-        return probabilities * likely if self.by_objectness else probabilities
+            return probabilities * likelihood(objectness, localisation)[:, None]
+        if self.by_objectness:
+            return probabilities * likelihood(objectness, None)[:, None]
+        return probabilities
 
     def limited_to(self, wanted: Tensor) -> "Classifier":
         """The same, but only the wanted classes (C,) are detected."""
