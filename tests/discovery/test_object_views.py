@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+import torch
+from torchvision.ops import nms
+
+from rncdl.config import DetectorSettings, TeacherSettings
+from rncdl.data.viewed_images import ViewedImage
+from rncdl.detector.locating import Search, likelihood, locate
+from rncdl.detector.model import Detector
+from rncdl.discovery.object_views import ObjectChoice, ObjectFinder
+from rncdl.discovery.teacher import find_teacher, load_teacher
+
+CHOICE = ObjectChoice(
+    search=Search(before_nms=20, nms=0.7, per_image=20),
+    per_image=4,
+    masks="segmenter",
+    crop_px=32,
+    padding=0.1,
+)
+
+
+class WholeBoxes:
+    """A segmenter that takes the whole box for the object."""
+
+    def segment(self, image: np.ndarray, boxes_xyxy: np.ndarray) -> np.ndarray:
+        masks = np.zeros((len(boxes_xyxy), *image.shape[:2]), dtype=bool)
+        for mask, (x1, y1, x2, y2) in zip(masks, boxes_xyxy.round().astype(int), strict=True):
+            mask[y1:y2, x1:x2] = True
+        return masks
+
+
+@pytest.fixture(scope="module")
+def detector() -> Detector:
+    """An RPN that takes most for background: its logits are below zero."""
+    torch.manual_seed(0)
+    settings = DetectorSettings(
+        backbone="resnet10", fpn_channels=8, box_head_width=16, localisation=True
+    )
+    made = Detector(settings, 2, masks=False).eval()
+    torch.nn.init.normal_(made.rpn_head.cls_logits.weight, std=0.5)
+    torch.nn.init.constant_(made.rpn_head.cls_logits.bias, -3.0)
+    return made
+
+
+def test_the_likeliest_regions_are_looked_at(detector: Detector):
+    pixels = torch.randint(0, 255, (3, 96, 96), dtype=torch.uint8)
+    image = ViewedImage(
+        image_index=0,
+        path="0.png",
+        plain=pixels,
+        plain_scale_xy=(1.0, 1.0),
+        views=[],
+        boxes_xyxy=torch.zeros(0, 4),
+        labels=torch.zeros(0, dtype=torch.int64),
+    )
+    teacher = load_teacher(find_teacher("auto", TeacherSettings(weights="none")), detector)
+    [seen] = ObjectFinder(detector, teacher, WholeBoxes(), CHOICE).look([image])
+    batch = detector.batch_images([pixels])
+    with torch.inference_mode():
+        maps = detector.feature_maps(batch)
+        located = locate(detector, maps, batch, search=CHOICE.search)
+        fits = detector.predict_iou(detector.region_features(maps, located.boxes))
+    likely = likelihood(located.objectness[0], fits)
+    assert located.objectness[0].min() < 0
+    best = nms(located.boxes[0], likely, 0.5)[: CHOICE.per_image]
+    torch.testing.assert_close(seen.chosen.boxes_xyxy, located.boxes[0][best])
+    assert fits is not None
+    torch.testing.assert_close(seen.chosen.objectness, fits[best])
