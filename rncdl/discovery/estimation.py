@@ -1,44 +1,44 @@
-"""How many new classes are there? The known ones are the yardstick (Vaze et al., 2022).
+"""How many new classes are there? The known ones are the yardstick.
 
-All objects, labelled or not, are clustered without labels, into more and more clusters. As long as
-there are too few, known classes stay whole, and the new ones share clusters; once there are too
-many, known classes are torn apart, and so, one must believe, are the new ones. The estimate is the
-largest number that leaves the known classes as whole as they can be.
+All objects, labelled or not, are divided without labels into small clusters, several to a known
+class. The small ones are joined, the nearest first, and the tree of joins is cut where known
+classes come out best: neither in parts, nor two of them in one. What the same cut leaves of the
+clusters that hold no known class are, one must believe, the new classes.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from scipy.optimize import linear_sum_assignment
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import pdist
 from torch import Generator, Tensor
 
-from rncdl.discovery.kmeans import kmeans, nearest, nearest_distances
+from rncdl.discovery.kmeans import kmeans, nearest
 from rncdl.errors import UserError
 from rncdl.files import write_atomically
+from rncdl.partitions import adjusted_rand_index, contingency
 
-_FEWEST = 2
-_GROWTH = 1.2
-_STARTS, _KEPT = 8, 4
-"""Clusterings of each size, and those of them that count: the ones that serve objects best."""
+_PER_KNOWN = 4
+"""Small clusters of a known class, on average."""
+_GROWTH = 1.3
+_STARTS = 8
 _ROUNDS = 15
-_GIVE_UP = 0.6
-"""Of the best accuracy: below, more clusters can only be worse."""
-_OBJECTS_PER_CLUSTER = 8
-"""At least, on average: smaller ones are not told from chance."""
+_LEAST_OBJECTS = 8
+"""Of a class: fewer are not told from chance."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """How well known classes survive a clustering, over several starts."""
+    """How well the known classes come out of a cut, over several starts."""
 
     num_clusters: int
-    """N, beside the known classes"""
-    accuracy: float
-    """of the labelled objects, each class with one cluster of its own"""
+    """N, what it leaves beside the known classes"""
+    agreement: float
+    """adjusted Rand index of the small clusters' known classes with what they are joined to"""
     spread: float
 
 
@@ -49,7 +49,7 @@ class Estimate:
     num_clusters: int
     low: int
     high: int
-    """it is between these, as far as the starts differ"""
+    """half of the starts are between these"""
     curve: tuple[Point, ...]
 
     @property
@@ -74,78 +74,118 @@ class Estimate:
         return cls(**{**noted, "curve": tuple(Point(**point) for point in noted["curve"])})
 
 
-def estimate_clusters(
-    features: Tensor, labelled: Tensor, labels: Tensor, *, num_known: int, seed: int
-) -> Estimate:
+@dataclass(frozen=True)
+class SmallClusters:
+    """What all objects are divided into, without labels."""
+
+    centroids: np.ndarray
+    """(M, D)"""
+    num_objects: np.ndarray
+    """(M,)"""
+    owners: np.ndarray
+    """(M,) the known class of each; -1: none"""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One cut through the tree of joins."""
+
+    num_clusters: int
+    agreement: float
+
+
+def estimate_clusters(features: Tensor, labelled: Tensor, labels: Tensor, *, seed: int) -> Estimate:
     """How many classes `features` (R, D) hold besides the known ones of `labelled` (L, D)."""
-    if len(labels) == 0 or len(labels.unique()) < 2:
+    num_known = len(labels.unique())
+    if num_known < 2:
         raise UserError(
-            "The number of classes is estimated by how known classes survive, and fewer than two "
+            "The number of classes is estimated by how known classes come out, and fewer than two "
             "have labelled objects here; say discover.heads=[N]."
         )
-    everything = torch.cat([features, labelled])
-    curve: list[Point] = []
-    for num_clusters in _candidates(most=len(everything) // _OBJECTS_PER_CLUSTER - num_known):
-        tries = [
-            _survival(
-                everything,
-                labelled,
-                labels,
-                k=num_known + num_clusters,
-                generator=Generator().manual_seed(seed + start),
-            )
-            for start in range(_STARTS)
-        ]
-        found = [one.accuracy for one in sorted(tries, key=lambda one: one.inertia)[:_KEPT]]
-        curve.append(Point(num_clusters, float(np.mean(found)), float(np.std(found))))
-        if curve[-1].accuracy < _GIVE_UP * max(point.accuracy for point in curve):
-            break
-    if not curve:
+    if len(features) < 2 * _LEAST_OBJECTS:
         raise UserError(
             f"{len(features)} objects are too few to tell how many classes they are of; say "
             "discover.heads=[N]."
         )
-    return read_curve(curve)
+    count = _number_of_small(features, labelled, labels, seed=seed)
+    starts = [
+        cut_everywhere(divide(features, labelled, labels, count=count, seed=seed + start))
+        for start in range(_STARTS)
+    ]
+    readings = [read_cuts(cuts) for cuts in starts]
+    low, middle, high = np.quantile(readings, (0.25, 0.5, 0.75))
+    return Estimate(round(middle), round(low), round(high), _mean_curve(starts))
 
 
-def read_curve(curve: list[Point]) -> Estimate:
-    """The last N at which accuracy is the best, as far as the starts can tell.
+def divide(
+    features: Tensor, labelled: Tensor, labels: Tensor, *, count: int, seed: int
+) -> SmallClusters:
+    """All objects in `count` clusters, and which of these are a known class's.
 
-    Within one deviation of the best; the least and the most it may be: the best itself, and the
-    last within two deviations.
+    Labelled objects are a part of a known class's, the same in each but for chance: a cluster in
+    which they are less than half as many as they are around the median labelled object is new.
     """
-    best = max(curve, key=lambda point: point.accuracy)
-    deviation = float(np.sqrt(np.mean([point.spread**2 for point in curve])))
+    everything = torch.cat([features, labelled])
+    generator = Generator().manual_seed(seed)
+    centroids = kmeans(everything, count, rounds=_ROUNDS, generator=generator)
+    places = nearest(everything, centroids).cpu().numpy()
+    of_labelled = places[len(features) :]
+    num_objects = np.bincount(places, minlength=count)
+    by_class = np.zeros((count, int(labels.max()) + 1), dtype=np.int64)
+    np.add.at(by_class, (of_labelled, labels.cpu().numpy()), 1)
+    share = by_class.sum(1) / np.maximum(num_objects, 1)
+    is_known = share > np.median(share[of_labelled]) / 2
+    owners = np.where(is_known, by_class.argmax(1), -1)
+    return SmallClusters(centroids.double().cpu().numpy(), num_objects, owners)
 
-    def last_within(distance: float) -> int:
-        return max(p.num_clusters for p in curve if p.accuracy >= best.accuracy - distance)
 
-    return Estimate(
-        last_within(deviation), best.num_clusters, last_within(2 * deviation), tuple(curve)
+def cut_everywhere(small: SmallClusters) -> list[Cut]:
+    """Every cut through the tree of joins (by average distance), the finest first."""
+    tree = linkage(pdist(small.centroids), "average")
+    is_known = small.owners >= 0
+    cuts = []
+    for height in tree[:, 2]:
+        joined = fcluster(tree, height, "distance")
+        sizes = np.bincount(joined[~is_known], weights=small.num_objects[~is_known])
+        together = contingency(small.owners[is_known], joined[is_known])
+        num_clusters = int((sizes >= _LEAST_OBJECTS).sum())
+        cuts.append(Cut(max(1, num_clusters), adjusted_rand_index(together)))
+    return cuts
+
+
+def read_cuts(cuts: Sequence[Cut]) -> int:
+    """The number of new classes where known ones come out best, at the finest such cut.
+
+    Coarser ones may join new classes long before two of the few known ones.
+    """
+    best = max(cut.agreement for cut in cuts)
+    return max(cut.num_clusters for cut in cuts if cut.agreement >= best - 1e-9)
+
+
+def _number_of_small(features: Tensor, labelled: Tensor, labels: Tensor, *, seed: int) -> int:
+    """As few as divide the known classes into enough parts."""
+    num_known = len(labels.unique())
+    most = (len(features) + len(labelled)) // 4
+    count = min(2 * num_known, most)
+    while count < most:
+        owners = divide(features, labelled, labels, count=count, seed=seed).owners
+        if (owners >= 0).sum() >= _PER_KNOWN * num_known:
+            break
+        count = min(round(_GROWTH * count) + 1, most)
+    return count
+
+
+def _mean_curve(starts: Sequence[Sequence[Cut]]) -> tuple[Point, ...]:
+    """The starts' best agreement at each number of new classes that all of them have."""
+    best: list[dict[int, float]] = []
+    for cuts in starts:
+        of_start: dict[int, float] = {}
+        for cut in cuts:
+            of_start[cut.num_clusters] = max(of_start.get(cut.num_clusters, -1.0), cut.agreement)
+        best.append(of_start)
+    shared = sorted(set.intersection(*(set(of_start) for of_start in best)))
+    found = [[of_start[number] for of_start in best] for number in shared]
+    return tuple(
+        Point(number, float(np.mean(values)), float(np.std(values)))
+        for number, values in zip(shared, found, strict=True)
     )
-
-
-def _candidates(*, most: int) -> Iterator[int]:
-    """2, 3, 4, ..., each about a fifth more than the one before."""
-    number = _FEWEST
-    while number <= most:
-        yield number
-        number = max(number + 1, round(number * _GROWTH))
-
-
-@dataclass(frozen=True)
-class _Try:
-    accuracy: float
-    inertia: float
-
-
-def _survival(
-    everything: Tensor, labelled: Tensor, labels: Tensor, *, k: int, generator: Generator
-) -> _Try:
-    """Share of labelled objects in their class's cluster, by the best one-to-one choice."""
-    centroids = kmeans(everything, k, rounds=_ROUNDS, generator=generator)
-    counts = np.zeros((k, int(labels.max()) + 1))
-    np.add.at(counts, (nearest(labelled, centroids).cpu().numpy(), labels.cpu().numpy()), 1)
-    _, distances = nearest_distances(everything, centroids)
-    right = counts[linear_sum_assignment(-counts)].sum()
-    return _Try(float(right / len(labels)), float(distances.sum()))

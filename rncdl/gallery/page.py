@@ -200,22 +200,22 @@ def shares_chart(summaries: ClusterSummaries, prior: np.ndarray) -> Markup:
 
 
 def _estimate_chart(estimate: Estimate) -> Markup:
-    """How whole known classes stay, with what the starts differ by."""
+    """How well known classes come out, with what the starts differ by."""
     numbers = [point.num_clusters for point in estimate.curve]
     return line_chart(
         [
-            Line("mean of the starts", numbers, [point.accuracy for point in estimate.curve]),
+            Line("mean of the starts", numbers, [point.agreement for point in estimate.curve]),
             *(
                 Line(
                     f"{name} one deviation",
                     numbers,
-                    [point.accuracy + sign * point.spread for point in estimate.curve],
+                    [point.agreement + sign * point.spread for point in estimate.curve],
                     "second",
                 )
                 for name, sign in (("plus", 1), ("minus", -1))
             ),
         ],
-        title="Share of known classes' objects that lie in their class's cluster",
+        title="How well joined clusters agree with known classes (1: they are the same)",
         x_name="new classes",
     )
 

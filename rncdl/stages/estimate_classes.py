@@ -57,15 +57,14 @@ def estimate_from(objects: Bank, pool: Pool, settings: Settings) -> Estimate:
         seen.features[open_objects(seen, pool, settings)],
         seen.labelled,
         seen.labels,
-        num_known=pool.labels.split.num_known,
         seed=settings.seed,
     )
 
 
 def _show(found: Estimate) -> None:
     rows = [
-        [str(point.num_clusters), f"{point.accuracy:.3f} ± {point.spread:.3f}"]
+        [str(point.num_clusters), f"{point.agreement:.3f} ± {point.spread:.3f}"]
         for point in found.curve
     ]
-    title = "How whole known classes stay, by the number of new ones"
-    console.print(screen_table(title, ["new classes", "accuracy of known"], rows))
+    title = "How well known classes come out, by the number of new ones"
+    console.print(screen_table(title, ["new classes", "agreement with known"], rows))
