@@ -192,7 +192,7 @@ class DiscoverSettings(_Settings):
         tuple[Positive, ...], BeforeValidator(lambda value: () if value == "auto" else value)
     ] = (3000,)
     """Clusters N of each novel head; all are trained at once and each is usable alone. auto, noted
-    as []: half as many again as a teacher lets one estimate."""
+    as []: a quarter more than a teacher lets one estimate."""
     steps: Positive = 15_000
     batch_images: Positive = 16
     """Pool images per step over all processes."""

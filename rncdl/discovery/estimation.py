@@ -54,10 +54,10 @@ class Estimate:
 
     @property
     def with_room(self) -> int:
-        """Half as many clusters again: background takes some, and too few cost more than too many
+        """A quarter more clusters: background takes some, and too few cost more than too many
         (docs/results.md).
         """
-        return -(-3 * self.num_clusters // 2)
+        return -(-5 * self.num_clusters // 4)
 
     def line(self) -> str:
         """In one line."""

@@ -82,7 +82,7 @@ def test_a_small_group_is_no_class():
 
 def test_the_estimate_in_words_and_in_a_file(tmp_path: Path):
     found = Estimate(12, 6, 13, (Point(6, 0.9, 0.1),))
-    assert found.with_room == 18
+    assert found.with_room == 15
     assert "About 12 new classes (between 6 and 13)" in found.line()
     found.save(tmp_path / "estimate.json")
     assert Estimate.load(tmp_path / "estimate.json") == found

@@ -115,7 +115,7 @@ def test_classes_are_counted_and_the_number_is_noted(taught: Path, world: Path):
     assert f"About {estimate['num_clusters']} new classes" in said
     discover(taught, world, "counted", *TEACHER, "discover.heads=auto", "discover.steps=2")
     settings = RunFolder(taught).discovery("counted").settings()
-    assert settings.discover.heads == (-(-3 * estimate["num_clusters"] // 2),)
+    assert settings.discover.heads == (-(-5 * estimate["num_clusters"] // 4),)
     run_rncdl("report", "--run", taught)
     assert said.splitlines()[-1].split(" Curve:")[0] in (taught / "report.html").read_text()
 
