@@ -223,7 +223,9 @@ class DiscoverSettings(_Settings):
     """An MLP before the novel classifier."""
     hidden_width: Positive = 2048
     projection_width: Positive = 256
-    pseudo_labels: Literal["sinkhorn", "kmeans"] = "sinkhorn"
+    pseudo_labels: Literal["sinkhorn", "kmeans", "distilled"] = "sinkhorn"
+    """sinkhorn: balanced by the class shares. kmeans: nearest centroids. distilled (ours, after
+    SimGCD): the heads' own probabilities, sharpened; the loss pulls their means to the shares."""
     swap: bool = True
     """Each view is taught by the other view's pseudo-labels."""
     partner_iou: Annotated[float, Field(gt=0, le=1)] | None = None

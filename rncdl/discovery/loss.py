@@ -32,6 +32,21 @@ def swapped_loss(
     return 0.5 * (_soft_cross_entropy(logits1, labels1) + _soft_cross_entropy(logits2, labels2))
 
 
+def balance_loss(logits: Tensor, *, mean: Tensor, shares: Tensor) -> Tensor:
+    """KL(`mean` || `shares`): how far the classes' mean probabilities are from their shares (C,).
+
+    `mean` (C,) is that of batch and memory, without a gradient. All of its rows pass through the
+    same heads, so the gradient of the batch, `logits` (R, C), is taken for that of all: the pull
+    does not weaken with a longer memory. No regions: zero, with a gradient.
+    """
+    if len(logits) == 0:
+        return logits.sum()
+    own = logits.softmax(1).mean(0)
+    mean = mean + (own - own.detach())
+    tiny = torch.finfo(mean.dtype).tiny  # a class that no region is in has a share all the same
+    return (mean * (mean.clamp_min(tiny) / shares).log()).sum()
+
+
 def supervised_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy over all C outputs of labelled regions: `logits` (R, C), `labels` (R,).
 

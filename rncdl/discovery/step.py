@@ -8,10 +8,12 @@ import torch
 from torch import Generator, Tensor
 
 from rncdl.discovery._accelerated_sinkhorn import accelerated_sinkhorn
+from rncdl.discovery.distillation import BALANCE_WEIGHT, distilled_labels
 from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.heads import DiscoveryHeads, kept_statistics
 from rncdl.discovery.kmeans import kmeans_pseudo_labels
 from rncdl.discovery.loss import (
+    balance_loss,
     discovery_loss,
     supervised_loss,
     swapped_loss,
@@ -27,15 +29,26 @@ SHARE_TOLERANCE = 1e-3
 class Labelling:
     """How pseudo-labels are made, and which view learns them."""
 
-    kind: Literal["sinkhorn", "kmeans"] = "sinkhorn"
+    kind: Literal["sinkhorn", "kmeans", "distilled"] = "sinkhorn"
     sharpness: float = 10.0
     max_rounds: int = 500
     prior: Literal["lognormal", "uniform"] = "lognormal"
     prior_sigma: float = 0.5
     order: Literal["mass", "random", "fixed"] = "mass"
     kmeans_rounds: int = 3
+    distilled_sharpness: float = 2.5
     swap: bool = True
     """each view learns the other's labels; False: its own"""
+
+
+@dataclass(frozen=True)
+class Balance:
+    """How full the classes are, and how full they should be."""
+
+    mean: Tensor
+    """(C,) mean probabilities of batch and memory by the head itself"""
+    shares: Tensor
+    """(C,)"""
 
 
 @dataclass(frozen=True)
@@ -51,6 +64,8 @@ class PseudoLabels:
     """() L1 distance over batch and memory from the shares asked for; k-means asks for none: 0"""
     num_used: Tensor
     """() clusters that hold, by the head's own probabilities, at least one of the regions"""
+    balance: Balance | None = None
+    """for the loss to see to; None: the labels are balanced, or need not be"""
 
 
 @dataclass(frozen=True)
@@ -58,7 +73,8 @@ class StepStatistics:
     """What a step has to report; scalar tensors, means over views and heads."""
 
     swapped_loss: Tensor
-    """by the other view's pseudo-labels, or by the teacher's labels"""
+    """by the other view's pseudo-labels, distilled ones with their balance term; or by the
+    teacher's labels"""
     supervised_loss: Tensor
     share_error: Tensor
     num_rounds: Tensor
@@ -114,6 +130,10 @@ def discovery_step(
                 swap=labelling.swap,
             )
         )
+        if of_first.balance and of_second.balance:
+            balance1 = balance_loss(logits1, **vars(of_first.balance))
+            balance2 = balance_loss(logits2, **vars(of_second.balance))
+            swapped[-1] = swapped[-1] + BALANCE_WEIGHT * 0.5 * (balance1 + balance2)
         supervised.append(supervised_loss(labelled_logits, batch.labels))
     loss = discovery_loss(swapped, supervised, alpha=alpha)
     next_starts = [[made.log_scalings for made in view] for view in (first, second)]
@@ -170,6 +190,9 @@ def pseudo_labels(
         for head, start in enumerate(starts):
             logits = heads.logits(rows, head)
             mass = logits.softmax(1).sum(0)  # what each class holds now
+            log_scalings, balance = None, None
+            num_rounds = error = mass.new_zeros(())
+            shares = _ordered_shares(labelling, mass, num_regions=len(rows), seed=seed)
             if labelling.kind == "kmeans":
                 targets = kmeans_pseudo_labels(
                     heads.novel[head].embed(rows.float()),
@@ -178,12 +201,17 @@ def pseudo_labels(
                     rounds=labelling.kmeans_rounds,
                     keep_rows=len(batch),
                 )
-                log_scalings, error = None, mass.new_zeros(())
                 num_rounds = torch.full_like(error, labelling.kmeans_rounds)
+            elif labelling.kind == "distilled":
+                targets = distilled_labels(
+                    logits[: len(batch)], sharpness=labelling.distilled_sharpness
+                )
+                balance = Balance(mass / max(len(rows), 1), shares)
+                error = (balance.mean - shares).abs().sum()
             else:
                 balanced = accelerated_sinkhorn(
                     logits,
-                    _ordered_shares(labelling, mass, num_regions=len(rows), seed=seed),
+                    shares,
                     sharpness=labelling.sharpness,
                     tolerance=SHARE_TOLERANCE,
                     max_rounds=labelling.max_rounds,
@@ -193,7 +221,7 @@ def pseudo_labels(
                 targets, log_scalings = balanced.assignment, balanced.log_scalings
                 num_rounds, error = balanced.num_rounds, balanced.share_error
             num_used = (mass[heads.num_known :] >= 1).sum()
-            made.append(PseudoLabels(targets, log_scalings, num_rounds, error, num_used))
+            made.append(PseudoLabels(targets, log_scalings, num_rounds, error, num_used, balance))
     return made
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rncdl.config import DiscoverSettings, Settings
+from rncdl.discovery.distillation import sharpness_at
 from rncdl.discovery.divergence import has_collapsed
 from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.heads import DiscoveryHeads, RowNorm
@@ -128,7 +129,7 @@ def _loss(
         heads,
         batch,
         memories=(state.memories[0].features(), state.memories[1].features()),
-        labelling=_labelling(settings, max_rounds=state.max_rounds),
+        labelling=_labelling(settings, state),
         alpha=settings.alpha,
         starts=state.starts,
         seed=seed * 1_000_003 + state.step,
@@ -197,14 +198,15 @@ def _schedule(settings: DiscoverSettings) -> Schedule:
     )
 
 
-def _labelling(settings: DiscoverSettings, *, max_rounds: int) -> Labelling:
+def _labelling(settings: DiscoverSettings, state: DiscoveryState) -> Labelling:
     return Labelling(
         kind=settings.pseudo_labels,
         sharpness=settings.sharpness,
-        max_rounds=max_rounds,
+        max_rounds=state.max_rounds,
         prior=settings.prior,
         prior_sigma=settings.prior_sigma,
         order=settings.order,
+        distilled_sharpness=sharpness_at(state.step, num_steps=settings.steps),
         swap=settings.swap,
     )
 

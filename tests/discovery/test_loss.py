@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from rncdl.discovery.loss import discovery_loss, supervised_loss, swapped_loss
+from rncdl.discovery.loss import balance_loss, discovery_loss, supervised_loss, swapped_loss
 
 LOGITS1 = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]])
 LOGITS2 = torch.tensor([[math.log(4), 0.0], [0.0, math.log(9)]])
@@ -17,6 +17,7 @@ def test_no_regions_give_zero_with_a_gradient():
     for loss in (
         swapped_loss(empty, empty, labels1=labels, labels2=labels),
         supervised_loss(empty, torch.empty(0, dtype=torch.long)),
+        balance_loss(empty, mean=torch.zeros(3), shares=torch.full((3,), 1 / 3)),
     ):
         assert loss.item() == 0
         loss.backward()
@@ -48,3 +49,47 @@ def test_the_loss_is_the_mean_over_the_heads(alpha, expected):
     swapped = [torch.tensor(2.0), torch.tensor(4.0)]
     supervised = [torch.tensor(20.0), torch.tensor(40.0)]
     assert discovery_loss(swapped, supervised, alpha=alpha).item() == expected
+
+
+SHARES = torch.tensor([0.5, 0.3, 0.2])
+
+
+def test_the_balance_term_is_the_divergence_from_the_shares():
+    mean = torch.tensor([0.25, 0.6, 0.15])
+    expected = 0.25 * math.log(0.5) + 0.6 * math.log(2) + 0.15 * math.log(0.75)
+    loss = balance_loss(torch.randn(4, 3), mean=mean, shares=SHARES)
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+    assert balance_loss(torch.randn(4, 3), mean=SHARES, shares=SHARES).item() == pytest.approx(
+        0, abs=1e-6
+    )
+
+
+def test_the_balance_term_moves_the_batch_as_if_the_memory_moved_with_it():
+    """With a memory of rows like the batch's, the gradient is that of the rows altogether."""
+    batch = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
+    mean = torch.cat([batch] * 5).softmax(1).mean(0)
+    (expected,) = torch.autograd.grad(
+        torch.nn.functional.kl_div(SHARES.double().log(), mean, reduction="sum"), batch
+    )
+    loss = balance_loss(batch, mean=mean.detach(), shares=SHARES.double())
+    (found,) = torch.autograd.grad(loss, batch)
+    torch.testing.assert_close(found, expected)
+
+
+def test_the_balance_term_pulls_the_mean_to_the_shares():
+    logits = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    for _ in range(300):
+        mean = logits.softmax(1).mean(0).detach()
+        (gradient,) = torch.autograd.grad(balance_loss(logits, mean=mean, shares=SHARES), logits)
+        logits = (logits - 20 * gradient).detach().requires_grad_()
+    torch.testing.assert_close(logits.softmax(1).mean(0), SHARES, atol=1e-3, rtol=0)
+
+
+def test_a_class_without_a_region_leaves_the_gradient_finite():
+    logits = torch.tensor([[0.0, 0.0, -500.0]], requires_grad=True)
+    mean = logits.softmax(1).mean(0).detach()
+    loss = balance_loss(logits, mean=mean, shares=SHARES)
+    loss.backward()
+    assert loss.item() == pytest.approx(0.5 * math.log(1 / 0.6), rel=1e-5)
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rncdl.discovery._accelerated_sinkhorn import accelerated_sinkhorn
+from rncdl.discovery.distillation import BALANCE_WEIGHT
 from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.heads import DiscoveryHeads, KnownHead, NovelHead
 from rncdl.discovery.loss import UNTAUGHT
@@ -22,6 +23,7 @@ from rncdl.discovery.step import (
 )
 
 F, K, N = 12, 3, 9
+KINDS = ("sinkhorn", "distilled")
 
 
 def make_heads(num_clusters: tuple[int, ...] = (N,), **options: Any) -> DiscoveryHeads:
@@ -55,12 +57,14 @@ def run_step(heads: DiscoveryHeads, batch: dict[str, Any], **changes: Any):
     return discovery_step(heads, **batch, **options)
 
 
-def test_no_regions_give_a_loss_of_zero_that_can_be_followed():
-    heads = make_heads()
-    loss, statistics, _ = run_step(heads, make_batch(batch=0, memory=0, labelled=0))
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_regions_give_a_loss_of_zero_that_can_be_followed(kind):
+    heads, nothing = make_heads(), make_batch(batch=0, memory=0, labelled=0)
+    loss, statistics, _ = run_step(heads, nothing, labelling=Labelling(kind=kind))
     loss.backward()
     assert loss.item() == 0
     assert statistics.label_entropy == 0
+    assert all(map(torch.isfinite, vars(statistics).values()))
 
 
 @pytest.mark.parametrize("labelled", [0, 1, 20])
@@ -114,12 +118,13 @@ def test_pseudo_labels_are_the_balanced_assignment_of_batch_and_memory():
     assert made.num_used == used
 
 
-def test_gradients_flow_into_the_heads_and_nowhere_else():
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_flow_into_the_heads_and_nowhere_else(kind):
     heads, batch = make_heads((N, 4)), make_batch()
     for tensor in (*batch["batch"].views, *batch["memories"], batch["batch"].labelled):
         tensor.requires_grad_()
-    loss, _, starts = run_step(heads, batch)
-    assert not any(start.requires_grad for view in starts for start in view)
+    loss, _, starts = run_step(heads, batch, labelling=Labelling(kind=kind))
+    assert not any(start.requires_grad for view in starts for start in view if start is not None)
     loss.backward()
     for name, parameter in heads.named_parameters():
         assert parameter.grad is not None, name
@@ -178,6 +183,33 @@ def test_the_next_step_starts_where_this_one_ended():
     assert warm.num_rounds < cold.num_rounds
 
 
+def soft_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    return -(labels * logits.log_softmax(1)).sum(1).mean()
+
+
+def test_distilled_labels_are_the_other_views_and_the_loss_balances_them():
+    """The whole loss, from the heads in evaluation mode: rows do not change each other."""
+    heads, batch = make_heads().eval(), make_batch()
+    views, memories = batch["batch"].views, batch["memories"]
+    logits = [heads.logits(view) for view in views]
+    labels = [view.softmax(1) ** 2.5 for view in logits]
+    labels = [view / view.sum(1, keepdim=True) for view in labels]
+    taught = 0.5 * (
+        soft_cross_entropy(logits[0], labels[1]) + soft_cross_entropy(logits[1], labels[0])
+    )
+    balance, errors = 0.0, []
+    for view, memory in zip(views, memories, strict=True):
+        mean = heads.probabilities(torch.cat([view, memory])).mean(0)
+        shares = class_shares(K + N, "lognormal", sigma=0.5, num_regions=340)
+        shares = order_shares(shares, mean, order="mass")
+        balance += 0.5 * BALANCE_WEIGHT * (mean * (mean / shares).log()).sum().item()
+        errors.append((mean - shares).abs().sum().item())
+    _, statistics, starts = run_step(heads, batch, labelling=Labelling(kind="distilled"))
+    assert statistics.swapped_loss.item() == pytest.approx(taught.item() + balance, rel=1e-4)
+    assert statistics.share_error.item() == pytest.approx(sum(errors) / 2, rel=1e-4)
+    assert starts == [[None], [None]]
+
+
 @pytest.mark.parametrize("order", ["random", "mass", "fixed"])
 def test_the_seed_matters_to_the_random_order_alone(order):
     labelling = Labelling(order=order)
@@ -191,6 +223,7 @@ def test_the_seed_matters_to_the_random_order_alone(order):
 
 ABLATIONS: dict[str, dict[str, Any]] = {
     "kmeans": {"labelling": Labelling(kind="kmeans")},
+    "distilled": {"labelling": Labelling(kind="distilled")},
     "uniform": {"labelling": Labelling(prior="uniform")},
     "random": {"labelling": Labelling(order="random")},
     "fixed": {"labelling": Labelling(order="fixed")},
@@ -223,7 +256,8 @@ def test_every_setting_learns(name, options):
     assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
 
 
-def test_discovery_finds_the_clusters_of_an_easy_world():
+@pytest.mark.parametrize("kind", KINDS)
+def test_discovery_finds_the_clusters_of_an_easy_world(kind):
     heads, batch = make_heads(), make_batch(batch=200)
     known = clustered_features(400, seed=7)
     is_known = known[1] < K
@@ -231,7 +265,9 @@ def test_discovery_finds_the_clusters_of_an_easy_world():
     optimizer = torch.optim.SGD(heads.parameters(), lr=0.1, momentum=0.9)
     starts = None
     for step in range(40):
-        loss, statistics, starts = run_step(heads, batch, starts=starts, seed=step)
+        loss, statistics, starts = run_step(
+            heads, batch, labelling=Labelling(kind=kind), starts=starts, seed=step
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

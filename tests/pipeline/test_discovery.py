@@ -217,6 +217,17 @@ def test_a_killed_discovery_resumes_bit_for_bit(discovered: Path, world: Path):
     assert_same(heads(discovered, "killed"), heads(discovered))
 
 
+def test_a_killed_distillation_resumes_bit_for_bit(discovered: Path, world: Path):
+    """Killed while its labels are still growing sharper."""
+    distilled = ["discover.pseudo_labels=distilled", "discover.checkpoint_every=1"]
+    discover(discovered, world, "distilled_whole", *distilled)
+    words = ["discover", "--run", discovered, "--unlabelled", world / "unlabelled.json"]
+    words += ["--discovery", "distilled_killed"]
+    run_killed(*words, *distilled, after="rncdl.training.saving.save_checkpoint")
+    run_rncdl(*words, "--resume")
+    assert_same(heads(discovered, "distilled_killed"), heads(discovered, "distilled_whole"))
+
+
 @pytest.mark.parametrize("way", ["--online", "discover.single_phase=true"])
 def test_a_killed_discovery_without_a_bank_resumes_bit_for_bit(
     discovered: Path, world: Path, way: str
@@ -266,6 +277,7 @@ def test_two_processes_share_the_pool(discovered: Path, world: Path):
     "override",
     [
         "discover.pseudo_labels=kmeans",
+        "discover.pseudo_labels=distilled",
         "discover.classifier=linear",
         "discover.projection=false",
         "discover.swap=false",

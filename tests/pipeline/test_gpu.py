@@ -135,6 +135,7 @@ def test_a_teacher_looks_and_teaches(run: Path, world: Path):
         "discover.frozen=roi_heads_free",
         "discover.single_phase=true",
         "discover.pseudo_labels=kmeans",
+        "discover.pseudo_labels=distilled",
         "discover.partner_iou=0.4",
     ],
 )
