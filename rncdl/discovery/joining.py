@@ -40,12 +40,17 @@ def join_clusters(features: Tensor, found: Tensor, *, num_known: int, num_cluste
 
 
 def most_agreed(labellings: Sequence[np.ndarray]) -> int:
-    """Index of the labelling that agrees best with the others, by the adjusted Rand index.
+    """Index of the labelling that agrees best with the others.
 
     What several starts find alike lies in the data; what one finds alone is an accident of it.
     """
-    agreement = np.zeros((len(labellings), len(labellings)))
+    return int(agreements(labellings).argmax())
+
+
+def agreements(labellings: Sequence[np.ndarray]) -> np.ndarray:
+    """(S,) mean adjusted Rand index of each of S labellings (n,) with the others; one alone: 0."""
+    pairs = np.zeros((len(labellings), len(labellings)))
     for i, first in enumerate(labellings):
         for j, second in enumerate(labellings[:i]):
-            agreement[i, j] = adjusted_rand_index(contingency(first, second))
-    return int((agreement + agreement.T).sum(axis=1).argmax())
+            pairs[i, j] = adjusted_rand_index(contingency(first, second))
+    return (pairs + pairs.T).sum(axis=1) / max(1, len(labellings) - 1)
