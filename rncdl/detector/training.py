@@ -183,8 +183,9 @@ def _train_until(
                 scores = training.validate(state.detector)
                 state.detector.train()
                 _write(training.journal, "val", state.step, scores)
-                ap50 = scores["known_bbox_ap50"]
-                _warn(training.watch.see_known_ap(state.step, ap50), processes)
+                if "known_bbox_ap50" in scores:
+                    ap50 = scores["known_bbox_ap50"]
+                    _warn(training.watch.see_known_ap(state.step, ap50), processes)
 
 
 def _find_objects(state: _State, search: ObjectSearch, training: _Training) -> UnlabelledObjects:
