@@ -1,9 +1,9 @@
 """How many new classes are there? The known ones are the yardstick.
 
 All objects, labelled or not, are divided without labels into small clusters, several to a known
-class. The small ones are joined, the nearest first, and the tree of joins is cut where known
-classes come out best: neither in parts, nor two of them in one. What the same cut leaves of the
-clusters that hold no known class are, one must believe, the new classes.
+class. Of two that hold known objects one knows whether they are of one class, and so how far apart
+small clusters of one class are. Those that hold no known class are joined up to that distance: what
+is left of them are, one must believe, the new classes.
 """
 
 import json
@@ -20,7 +20,6 @@ from torch import Generator, Tensor
 from rncdl.discovery.kmeans import kmeans, nearest
 from rncdl.errors import UserError
 from rncdl.files import write_atomically
-from rncdl.partitions import adjusted_rand_index, contingency
 
 _PER_KNOWN = 4
 """Small clusters of a known class, on average."""
@@ -33,12 +32,12 @@ _LEAST_OBJECTS = 8
 
 @dataclass(frozen=True)
 class Point:
-    """How well the known classes come out of a cut, over several starts."""
+    """How well a distance tells known classes apart, over several starts."""
 
     num_clusters: int
-    """N, what it leaves beside the known classes"""
+    """N, what joining up to that distance leaves beside the known classes"""
     agreement: float
-    """adjusted Rand index of the small clusters' known classes with what they are joined to"""
+    """F1 of calling two small clusters with known objects one class, where they are nearer"""
     spread: float
 
 
@@ -88,7 +87,7 @@ class SmallClusters:
 
 @dataclass(frozen=True)
 class Cut:
-    """One cut through the tree of joins."""
+    """The clusters that are left after joining up to some distance."""
 
     num_clusters: int
     agreement: float
@@ -140,26 +139,32 @@ def divide(
 
 
 def cut_everywhere(small: SmallClusters) -> list[Cut]:
-    """Every cut through the tree of joins (by average distance), the finest first."""
-    tree = linkage(pdist(small.centroids), "average")
+    """What is left at every distance at which two clusters are joined, the nearest first."""
+    distances = pdist(small.centroids)
+    tree = linkage(distances, "average")
     is_known = small.owners >= 0
+    first, second = np.triu_indices(len(small.owners), 1)
+    both_known = is_known[first] & is_known[second]
+    of_known = distances[both_known]
+    is_same = (small.owners[first] == small.owners[second])[both_known]
     cuts = []
     for height in tree[:, 2]:
         joined = fcluster(tree, height, "distance")
         sizes = np.bincount(joined[~is_known], weights=small.num_objects[~is_known])
-        together = contingency(small.owners[is_known], joined[is_known])
         num_clusters = int((sizes >= _LEAST_OBJECTS).sum())
-        cuts.append(Cut(max(1, num_clusters), adjusted_rand_index(together)))
+        cuts.append(Cut(max(1, num_clusters), _f1(of_known <= height, is_same)))
     return cuts
 
 
 def read_cuts(cuts: Sequence[Cut]) -> int:
-    """The number of new classes where known ones come out best, at the finest such cut.
-
-    Coarser ones may join new classes long before two of the few known ones.
-    """
+    """The number of new classes at the distance that tells known ones apart best."""
     best = max(cut.agreement for cut in cuts)
     return max(cut.num_clusters for cut in cuts if cut.agreement >= best - 1e-9)
+
+
+def _f1(called: np.ndarray, is_so: np.ndarray) -> float:
+    """Harmonic mean of precision and recall of bool (n,)."""
+    return float(2 * (called & is_so).sum() / max(1, called.sum() + is_so.sum()))
 
 
 def _number_of_small(features: Tensor, labelled: Tensor, labels: Tensor, *, seed: int) -> int:

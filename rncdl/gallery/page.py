@@ -200,7 +200,7 @@ def shares_chart(summaries: ClusterSummaries, prior: np.ndarray) -> Markup:
 
 
 def _estimate_chart(estimate: Estimate) -> Markup:
-    """How well known classes come out, with what the starts differ by."""
+    """How well known classes are told apart, with what the starts differ by."""
     numbers = [point.num_clusters for point in estimate.curve]
     return line_chart(
         [
@@ -215,7 +215,7 @@ def _estimate_chart(estimate: Estimate) -> Markup:
                 for name, sign in (("plus", 1), ("minus", -1))
             ),
         ],
-        title="How well joined clusters agree with known classes (1: they are the same)",
+        title="How well known classes are told apart (F1), by what is left of the others",
         x_name="new classes",
     )
 

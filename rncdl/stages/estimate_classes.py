@@ -66,5 +66,5 @@ def _show(found: Estimate) -> None:
         [str(point.num_clusters), f"{point.agreement:.3f} ± {point.spread:.3f}"]
         for point in found.curve
     ]
-    title = "How well known classes come out, by the number of new ones"
-    console.print(screen_table(title, ["new classes", "agreement with known"], rows))
+    title = "How well known classes are told apart, by the number of new ones"
+    console.print(screen_table(title, ["new classes", "F1 of known"], rows))

@@ -62,7 +62,7 @@ def test_a_known_class_owns_the_clusters_that_its_labelled_objects_are_in():
     assert sorted(small.owners.tolist()) == [-1, -1, 0, 1, 2, 3, 4, 5]
 
 
-def test_cuts_are_read_where_known_classes_come_out_best():
+def test_cuts_are_read_where_known_classes_are_told_apart():
     """Two parts of each of two known classes, and three new classes, of one in two parts."""
     places = [[0.0, 0], [0, 1], [20, 0], [20, 1], [40, 0], [40, 1], [60, 0], [0, 20]]
     small = SmallClusters(np.array(places), np.full(8, 10), np.array([0, 0, 1, 1, -1, -1, -1, -1]))
