@@ -46,8 +46,10 @@ class MadeUp:
 
 
 def with_background(heads: DiscoveryHeads) -> DiscoveryHeads:
-    """A copy of the heads that also knows what is no object: what is like clusters 0 and 1."""
+    """A copy of the heads that takes for no object what cluster 0 had."""
     taught = copy.deepcopy(heads)
     (novel,) = taught.novel
-    novel.background = torch.nn.Parameter(novel.prototypes[:2].detach().mean(0, keepdim=True))
+    with torch.no_grad():
+        novel.background = torch.nn.Parameter(novel.prototypes[:1].clone())
+        novel.prototypes[0] = -novel.prototypes[0]
     return taught

@@ -1,5 +1,6 @@
-// Clusters by what their prototypes are alike: near each other, similar.
+// Clusters by what they look like: near each other, alike.
 import { facts, heading } from "./cards.js";
+import { nameField } from "./completion.js";
 import { giveOneName } from "./dialogs.js";
 import { button, el, strip, svg } from "./elements.js";
 import { clusters, decide, state } from "./state.js";
@@ -57,11 +58,11 @@ function panel() {
   const ids = cards.map((card) => card.id);
   const clear = () => { chosen.clear(); redraw(); };
   if (!cards.length) return [el("p", { class: "soft" }, "Click clusters, or draw a frame around some, to see them and decide about all at once.")];
-  const input = el("input", { name: "one-name", list: "names", autocomplete: "off", maxlength: 100, placeholder: "What are they?", "aria-label": "Name of the selected clusters" });
+  const { input, field } = nameField({ name: "one-name", placeholder: "What are they?", "aria-label": "Name of the selected clusters" });
   const form = el("form", { onsubmit: async (event) => {
     event.preventDefault();
     if (await giveOneName(cards, input.value)) clear();
-  } }, input, el("button", {}, cards.length === 1 ? "Name" : "Make one class"));
+  } }, field, el("button", {}, cards.length === 1 ? "Name" : "Make one class"));
   return [el("div", { class: "actions" }, el("strong", { role: "status" }, `${cards.length} selected`), form,
     button("Ignore", async () => { if (await decide("ignore", { clusters: ids })) clear(); }, { key: "i", id: "ignore-all" }), button("Clear", clear, { id: "clear" })),
   el("div", { class: "cards" }, cards.slice(0, SHOWN).map((card) => el("article", { class: "card" }, heading(card), strip(card), facts(card)))),
@@ -132,6 +133,6 @@ export function map(main) {
   drawing.append(drawFrame(drawing));
   main.replaceChildren(el("div", { class: "mapped" }, drawing,
     el("p", { class: "legend soft" }, ["unnamed", "named", "known", "ignored"].map((kind) => [el("span", {}, el("i", { class: kind }), ` ${kind === "known" ? "a known class" : kind}`), " "]),
-      "The larger, the more regions. Near each other: similar prototypes (their two principal components).")), side);
+      "The larger, the more regions. Near each other: they look alike.")), side);
   redraw();
 }
