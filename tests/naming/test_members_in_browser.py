@@ -13,7 +13,7 @@ from rncdl.naming.store import read_decisions
 from tests.browser import Watched, open_address
 from tests.naming.browsing import box_of, wait_for_text
 from tests.naming.made_up import with_background
-from tests.naming.served import KNOWN, Site, serve
+from tests.naming.served import IMAGE_WIDTH, KNOWN, Site, image_height, serve
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -23,9 +23,7 @@ def largest_cluster(site: Site) -> int:
     return max(range(5), key=lambda c: len(site.board.membership.rows_of_cluster(c)))
 
 
-def test_members_are_sorted_doubtful_ones_apart_and_the_photograph_shows_box_and_mask(
-    browser: "Browser", site: Site
-):
+def test_members_are_sorted_by_certainty_doubtful_ones_apart(browser: "Browser", site: Site):
     cluster = largest_cluster(site)
     members = site.board.membership
     rows = members.rows_of_cluster(cluster)
@@ -38,29 +36,47 @@ def test_members_are_sorted_doubtful_ones_apart_and_the_photograph_shows_box_and
             keys = ["/".join(map(str, members.key_of(row))) for row in chosen.tolist()]
             assert [words.split(",")[0] for words in shown] == [f"Select region {k}" for k in keys]
         assert 0 < doubtful.sum() < len(rows)
-        page.locator(".member button").first.click()
-        page.wait_for_selector("dialog[open] #mask")
-        assert opened.undecoded_images() == []
-        photograph = box_of(opened, ".photograph img")
-        assert box_of(opened, "#mask") == photograph
-        marked = box_of(opened, ".photograph rect")
-        x0, y0, x1, y1 = members.boxes_xyxy[rows[~doubtful][0]].tolist()
-        scale = photograph["width"] / 48
-        assert marked["x"] - photograph["x"] == pytest.approx(x0 * scale, abs=3)
-        assert marked["y"] - photograph["y"] == pytest.approx(y0 * scale, abs=3)
-        assert marked["width"] == pytest.approx((x1 - x0) * scale, abs=5)
-        assert marked["height"] == pytest.approx((y1 - y0) * scale, abs=5)
-        first = page.get_attribute("#mask", "src")
-        page.keyboard.press("ArrowRight")
-        page.wait_for_function(
-            "src => document.getElementById('mask').getAttribute('src') != src", arg=first
-        )
-        assert page.get_attribute("#mask", "src") == "mask/{}/{}".format(
-            *members.key_of(int(rows[~doubtful][1]))
-        )
-        page.keyboard.press("Escape")
-        page.wait_for_selector("dialog", state="hidden")
         assert opened.complaints == []
+
+
+@pytest.mark.parametrize("width_px", [1280, 360])
+def test_a_photograph_is_shown_whole_with_box_and_mask_and_leads_to_the_next(
+    browser: "Browser", site: Site, width_px: int
+):
+    cluster = largest_cluster(site)
+    keys = [tuple(one["key"]) for one in site.get(f"api/members/{cluster}")["members"]]
+    assert {image % 2 for image, _ in keys} == {0, 1}  # tall and wide ones
+    address = f"{site.address}#/place/{cluster}"
+    with open_address(browser, address, width_px=width_px) as opened:
+        opened.page.locator(".member button").first.click()
+        for image, region in keys:
+            opened.page.wait_for_selector(f"dialog[open] #mask[src='mask/{image}/{region}']")
+            assert opened.undecoded_images() == []
+            require_marked(opened, site, (image, region))
+            opened.page.keyboard.press("ArrowRight")
+        opened.page.keyboard.press("Escape")
+        opened.page.wait_for_selector("dialog", state="hidden")
+        assert opened.complaints == []
+
+
+def require_marked(opened: Watched, site: Site, key: tuple[int, int]) -> None:
+    """The photograph has its own proportions, fits the screen, and the box lies where it is."""
+    photograph, marked = box_of(opened, ".photograph img"), box_of(opened, ".photograph rect")
+    assert box_of(opened, "#mask") == photograph
+    scale = photograph["width"] / IMAGE_WIDTH
+    assert photograph["height"] == pytest.approx(image_height(key[0]) * scale, abs=1)
+    viewport = opened.page.viewport_size
+    assert viewport is not None
+    assert photograph["x"] >= 0
+    assert photograph["x"] + photograph["width"] <= viewport["width"]
+    assert photograph["height"] <= viewport["height"]
+    row = site.board.membership.row_of(key)
+    assert row is not None
+    x0, y0, x1, y1 = site.board.membership.boxes_xyxy[row].tolist()
+    assert marked["x"] - photograph["x"] == pytest.approx(x0 * scale, abs=3)
+    assert marked["y"] - photograph["y"] == pytest.approx(y0 * scale, abs=3)
+    assert marked["width"] == pytest.approx((x1 - x0) * scale, abs=5)
+    assert marked["height"] == pytest.approx((y1 - y0) * scale, abs=5)
 
 
 def wait_for_members(opened: Watched, number: int) -> None:

@@ -5,8 +5,12 @@ function open(title, ...children) {
   const dialog = document.getElementById("dialog");
   dialog.onclose = null;
   dialog.onkeydown = null;
+  const focused = dialog.contains(document.activeElement) ? document.activeElement.id : "";
   dialog.replaceChildren(el("h2", { id: "dialog-title" }, title), ...children.filter(Boolean));
   if (!dialog.open) dialog.showModal();
+  // What had the keyboard is gone, and keys would go to nobody.
+  const buttons = [...dialog.querySelectorAll("button:enabled")];
+  (buttons.find((one) => one.id && one.id === focused) || buttons[0]).focus();
   return dialog;
 }
 
@@ -79,11 +83,12 @@ export async function showPhotograph(members, position) {
     const place = await ask(`api/region/${image}/${region}`);
     const box = svg("rect", { x: place.left, y: place.top, width: place.width, height: place.height });
     const go = (step) => { if (members[position + step]) showPhotograph(members, position + step); };
-    const dialog = open(place.file,
-      el("div", { class: "photograph" },
-        el("img", { src: `photograph/${image}`, alt: `${place.file} with the region marked` }),
-        place.mask ? el("img", { id: "mask", class: "mask", src: `mask/${image}/${region}`, alt: "the region’s mask" }) : null,
-        svg("svg", { viewBox: "0 0 1 1", preserveAspectRatio: "none", "aria-hidden": "true" }, box)),
+    const photograph = el("div", { class: "photograph" },
+      el("img", { src: `photograph/${image}`, alt: `${place.file} with the region marked` }),
+      place.mask ? el("img", { id: "mask", class: "mask", src: `mask/${image}/${region}`, alt: "the region’s mask" }) : null,
+      svg("svg", { viewBox: "0 0 1 1", preserveAspectRatio: "none", "aria-hidden": "true" }, box));
+    photograph.style.setProperty("--ratio", place.ratio);
+    const dialog = open(place.file, photograph,
       el("div", { class: "actions" },
         button("← Before", () => go(-1), { id: "before", disabled: position === 0 }),
         button("Next →", () => go(1), { id: "next", disabled: position === members.length - 1 }),

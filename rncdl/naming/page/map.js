@@ -5,7 +5,11 @@ import { giveOneName } from "./dialogs.js";
 import { button, el, strip, svg } from "./elements.js";
 import { clusters, decide, state } from "./state.js";
 
-const WIDTH = 1000, HEIGHT = 620, EDGE = 45;
+// In units of about a pixel, so that dots and names stay readable on a phone.
+const WIDE = { width: 1000, height: 620, edge: 45 };
+const NARROW = { width: 380, height: 520, edge: 30 };
+const NARROW_PX = 640;
+let size = WIDE;
 const SHOWN = 24;
 const LABELLED = 60;
 const PICTURED = 150; // more clusters than this are dots without a picture
@@ -15,7 +19,7 @@ let redraw = () => {}; // of what is on the page now, as a decision draws it ane
 let leaving = new AbortController();
 
 const placed = () => clusters().filter((card) => card.position).sort((a, b) => b.size - a.size);
-const at = (card) => [EDGE + card.position[0] * (WIDTH - 2 * EDGE), HEIGHT - EDGE - card.position[1] * (HEIGHT - 2 * EDGE)];
+const at = ({ position: [x, y] }) => [size.edge + x * (size.width - 2 * size.edge), size.height - size.edge - y * (size.height - 2 * size.edge)];
 
 function kindOf(card) {
   if (card.ignored) return "ignored";
@@ -24,7 +28,7 @@ function kindOf(card) {
 }
 
 function radius(card, cards) {
-  const [least, most] = cards.length <= PICTURED ? [15, 32] : [4, 14];
+  const [least, most] = cards.length > PICTURED ? [4, 14] : size === NARROW ? [12, 22] : [15, 32];
   return least + (most - least) * Math.sqrt(card.size / cards[0].size);
 }
 
@@ -105,12 +109,13 @@ function drawFrame(map) {
 export function map(main) {
   leaving.abort();
   leaving = new AbortController();
+  size = main.clientWidth < NARROW_PX ? NARROW : WIDE;
   const cards = placed();
   const drawn = cards.map((card) => dot(card, cards));
   const dots = new Map(cards.map((card, i) => [card.id, drawn[i].circle]));
   if (!dots.has(current)) current = cards[0]?.id;
   const side = el("section", { id: "selected", "aria-label": "Selected clusters" });
-  const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "map", role: "group", "aria-label": "Map of clusters: arrows go to the next, Space selects, Enter opens" }, drawn.map(({ circle, picture }) => [circle, picture]), drawn.slice(0, LABELLED).map(({ label }) => label));
+  const drawing = svg("svg", { viewBox: `0 0 ${size.width} ${size.height}`, class: "map", role: "group", "aria-label": "Map of clusters: arrows go to the next, Space selects, Enter opens" }, drawn.map(({ circle, picture }) => [circle, picture]), drawn.slice(0, LABELLED).map(({ label }) => label));
   redraw = () => {
     for (const [id, one] of dots) {
       one.setAttribute("aria-checked", String(chosen.has(id)));

@@ -103,5 +103,7 @@ export async function place(main, id) {
   if (location.hash !== `#/place/${id}`) return;
   const left = found.total - found.members.length;
   const more = button(`Show more (${count(left, "region")} left)`, () => { selection.wanted += MEMBERS; place(main, id); }, { id: "more", hidden: left <= 0 });
-  main.replaceChildren(heading(card, "h2"), facts(card), ...(id >= 0 ? clusterHead(card) : []), ...memberGrid(found), more);
+  const isNothing = id === -2 - state.known.length;
+  const words = isNothing ? [el("p", { class: "soft" }, "The heads see no object in these regions. The percentages are of the class that is most probable beside that.")] : [];
+  main.replaceChildren(heading(card, "h2"), facts(card), ...words, ...(id >= 0 ? clusterHead(card) : []), ...memberGrid(found), more);
 }
