@@ -1,7 +1,8 @@
-"""What is a click worth? Naming clusters against labelling boxes, on drawn worlds.
+"""What is a click worth? Naming clusters against labelling boxes, on drawn worlds or given data.
 
 `python benchmarks/clicks.py FOLDER [--worlds 10,11,12] [--clicks 10,20,40,80] [--clusters 80]
 [--steps 120] [--second-round 40,80] [--picture docs/images/clicks.png]`
+`python benchmarks/clicks.py FOLDER --given DATA [--base RUN] [--preset P] [--val FILE] [...]`
 
 A simulated person who knows the truth looks at clusters as `rncdl name` orders them, the most
 promising first. Each takes one click: the class that most of its 20 most certain regions show is
@@ -9,49 +10,41 @@ its name (the same name merges, a known class's name adds to that class), and wh
 object it is ignored. Measured are the novel AP with these names at once; after one retraining with
 the labels that `rncdl promote` makes of them; and after two, half of the clicks being spent on the
 clusters of each round. Beside that, the same number of clicks spent on labelling: a click is the
-true box, mask and class of one object of a novel class, drawn at random; known objects of its
-image come with it for nothing. All retrainings start from the same detector and have the same
-number of steps; the ceiling's is with all labels of all images.
+true box, mask (if the data have any) and class of one object of a novel class, drawn at random;
+known objects of its image come with it for nothing. All retrainings start from the same detector
+and have the same number of steps; the ceiling's is with all labels of all images.
 
-Novel AP is the mean over the world's novel classes, of boxes, in percent. Clusters that nobody has
-named count for nothing. Everything is kept in FOLDER, and a second call goes on where the first
-stopped. Prints tables and writes them to FOLDER/clicks.md.
+DATA holds labelled.json, unlabelled.json, oracle.json (all labels of the images of both) and
+val.json. RUN is a run trained on that labelled.json; it is copied, its banks are linked, and P then
+changes the settings of the discoveries alone. Without RUN, P is what the detector is trained with.
+
+Novel AP is the mean over the novel classes, of boxes, in percent. Clusters that nobody has named
+count for nothing. Everything is kept in FOLDER, and a second call, or one with another FILE to
+measure on, goes on where the first stopped. Prints tables and writes them to FOLDER/clicks_VAL.md.
 """
 
 import argparse
 import csv
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.figure import Figure
-from torchvision.ops import box_iou
+from simulated_person import label_boxes, spend_clicks
 
-from rncdl.data.annotations import load_annotations
-from rncdl.data.records import AnnotationSet
-from rncdl.discovery.bank import Bank
 from rncdl.evaluation.ap_tables import markdown_table
 from rncdl.evaluation.outcomes import summarise
 from rncdl.files import write_atomically
-from rncdl.inputs import load_pool
-from rncdl.naming.deciding import ignore_clusters, name_clusters
 from rncdl.run_folder import RunFolder
-from rncdl.stages.name import open_served
 
-NUM_LOOKED_AT = 20
-"""Regions of a cluster that the person looks at."""
-SAME_OBJECT_IOU = 0.5
 CEILING = "ceiling"
 CURVES = {
     "boxes": "boxes labelled at random, one retraining",
@@ -63,18 +56,28 @@ COLOURS = {"boxes": "0.5", "named": "tab:blue", "round 1": "tab:red", "round 2":
 
 
 @dataclass(frozen=True)
+class Recipe:
+    """How detectors and clusters are made."""
+
+    preset: str | None
+    base: Path | None
+    """a run whose detector is taken; None: one is trained"""
+    clusters: int
+    steps: int
+    """of a retraining"""
+    processes: int
+
+
+@dataclass(frozen=True)
 class Laboratory:
     """Where things of one world are kept, and how they are made."""
 
     folder: Path
     seed: int
-    clusters: int
-    steps: int
-    processes: int
-
-    @property
-    def world(self) -> Path:
-        return self.folder / "world"
+    data: Path
+    """the folder of labelled.json, unlabelled.json and oracle.json"""
+    val: Path
+    recipe: Recipe
 
     @property
     def base(self) -> Path:
@@ -82,11 +85,15 @@ class Laboratory:
         return self.folder / "base"
 
     def prepare(self) -> None:
-        """The world, a detector of its known classes, and a discovery."""
-        if not (self.world / "val.json").is_file():
-            self.rncdl("prepare", "shapes", self.world, "--seed", self.seed)
-        labelled = self.world / "labelled.json"
-        self.train(self.base, labelled, "--preset", "shapes-teacher", f"seed={self.seed}")
+        """A detector of the known classes, and a discovery."""
+        taken = self.recipe.base
+        if taken is None:
+            preset = self.recipe.preset or "shapes-teacher"
+            words = ["--preset", preset, f"seed={self.seed}"]
+            self.train(self.base, self.data / "labelled.json", *words)
+        elif not self.base.is_dir():
+            with unfinished(self.base) as half:
+                copy_run(taken, half, "discoveries", "compare", "ablate", "report.html")
         self.discover(self.base)
 
     def train(self, run: Path, labelled: Path, *words: object) -> None:
@@ -99,46 +106,43 @@ class Laboratory:
         """Novel AP after some more steps of the first detector with these labels."""
         settings = self.base / "settings.yaml"
         words = ["--start-from", self.base, "--preset", settings]
-        few = [f"train.steps={self.steps}", f"train.warmup_steps={self.steps // 6}"]
+        steps = self.recipe.steps
+        few = [f"train.steps={steps}", f"train.warmup_steps={steps // 6}"]
         self.train(run, labelled, *words, *few)
-        classes = RunFolder(run).evaluation("val", None).classes("trained_bbox")
-        if not classes.is_file():
-            val = self.world / "val.json"
-            self.rncdl("evaluate", val, "--run", run, "--discovery", "trained")
-        return self.novel_ap(classes)
+        folder = RunFolder(run).evaluation(self.val.stem, None)
+        return self.novel_ap(folder.classes("trained_bbox"), run, "--discovery", "trained")
 
     def discover(self, run: Path) -> None:
         folder = RunFolder(run).discovery("main")
         if folder.heads_file.is_file():
             return
-        words = [
-            "--unlabelled",
-            self.world / "unlabelled.json",
-            f"discover.heads=[{self.clusters}]",
-        ]
-        self.rncdl("discover", "--run", run, *(["--resume"] if folder.exists else words))
+        words = ["--unlabelled", self.data / "unlabelled.json"]
+        if self.recipe.base is not None and self.recipe.preset is not None:
+            words += ["--preset", self.recipe.preset]
+        first = [*words, f"discover.heads=[{self.recipe.clusters}]"]
+        self.rncdl("discover", "--run", run, *(["--resume"] if folder.exists else first))
 
-    def novel_ap(self, classes: Path) -> float:
-        """Mean AP in percent of the classes that the first detector does not know."""
+    def novel_ap(self, classes: Path, run: Path, *words: object) -> float:
+        """Mean AP in percent of the classes that the first detector does not know.
+
+        classes: where `rncdl evaluate` writes them, with these words.
+        """
+        if not classes.is_file():
+            self.rncdl("evaluate", self.val, "--run", run, "--images", self.data, *words)
         known = RunFolder(self.base).split().known
         with classes.open(newline="", encoding="utf-8") as file:
             rows = [row for row in csv.DictReader(file) if row["class"] not in known and row["AP"]]
         return 100 * float(np.mean([float(row["AP"]) for row in rows]))
 
     def rncdl(self, *words: object) -> None:
-        command = words if words[0] == "prepare" else ("--processes", self.processes, *words)
-        subprocess.run([sys.executable, "-m", "rncdl", *map(str, command)], check=True)
+        call_rncdl("--processes", self.recipe.processes, *words)
 
     def named(self, run: Path, num_clicks: int, copy: Path) -> Path:
         """A copy of a run whose clusters somebody has named with so many clicks."""
         if not copy.is_dir():
-            half = copy.with_name(f"{copy.name}.unfinished")
-            shutil.rmtree(half, ignore_errors=True)
-            left_out = shutil.ignore_patterns("bank", "checkpoints", "evaluations", "*.sqlite*")
-            shutil.copytree(run, half, ignore=left_out)
-            (half / "bank").symlink_to(run / "bank")
-            spend_clicks(half, self.world / "oracle.json", num_clicks)
-            half.rename(copy)
+            with unfinished(copy) as half:
+                copy_run(run, half, "*.sqlite*")
+                spend_clicks(half, self.data / "oracle.json", num_clicks)
         return copy
 
     def promoted(self, named: Path) -> Path | None:
@@ -154,91 +158,27 @@ class Laboratory:
         return out if out.is_file() else None
 
 
-def spend_clicks(run: Path, oracle: Path, num_clicks: int) -> None:
-    """Name, merge or ignore as many clusters, the most promising first."""
-    opened = RunFolder(run)
-    discovery = opened.discovery("main")
-    board, bank = open_served(opened, "main", 0).board, Bank(opened.bank_dir)
-    truth = Truth(load_annotations(oracle).annotations)
-    inputs = discovery.inputs()
-    assert inputs is not None
-    pool = load_pool(opened, inputs, settings=discovery.settings(), shown=False)
-    facts = board.membership.facts
-    order = sorted(range(len(facts)), key=lambda cluster: -facts[cluster].promise)
-    for cluster in order[:num_clicks]:
-        members = board.members(cluster, start=0, count=NUM_LOOKED_AT)["members"]
-        seen = Counter(
-            truth.class_of(
-                pool.images[image].path, bank.read_boxes(image, count=region + 1)[region]
-            )
-            for image, region in (one["key"] for one in members)
-        )
-        name = seen.most_common(1)[0][0] if seen else None
-        if name is None:
-            ignore_clusters(board, [cluster], ignored=True, seen=board.version)
-        else:
-            name_clusters(board, [cluster], name, merge=True, seen=board.version)
-        board.refresh()
-    board.store.close()
+def call_rncdl(*words: object) -> None:
+    subprocess.run([sys.executable, "-m", "rncdl", *map(str, words)], check=True)
 
 
-class Truth:
-    """What every region of every training image really shows."""
-
-    def __init__(self, annotations: AnnotationSet) -> None:
-        self._annotations = annotations
-        self._index = {image.path: index for index, image in enumerate(annotations.images)}
-        self._names = {category.id: category.name for category in annotations.categories}
-
-    def class_of(self, path: Path, box_xyxy: torch.Tensor) -> str | None:
-        """The class of the object that a box lies on; None: on none."""
-        rows = self._annotations.rows_of_image(self._index[path])
-        boxes = torch.from_numpy(self._annotations.boxes_xyxy[rows]).float()
-        if not len(boxes):
-            return None
-        ious = box_iou(box_xyxy[None].float(), boxes)[0]
-        if ious.max() < SAME_OBJECT_IOU:
-            return None
-        return self._names[int(self._annotations.category_ids[rows][int(ious.argmax())])]
+@contextmanager
+def unfinished(folder: Path) -> Iterator[Path]:
+    """A folder to fill, which then becomes the wanted one."""
+    half = folder.with_name(f"{folder.name}.unfinished")
+    shutil.rmtree(half, ignore_errors=True)
+    yield half
+    half.rename(folder)
 
 
-def label_boxes(world: Path, num_clicks: int, out: Path, *, seed: int) -> Path:
-    """The labelled file, with as many novel objects of the unlabelled images, drawn at random."""
-    labelled, unlabelled, oracle = (
-        json.loads((world / f"{name}.json").read_text())
-        for name in ("labelled", "unlabelled", "oracle")
-    )
-    known_ids = {category["id"] for category in labelled["categories"]}
-    of_image: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for one in oracle["annotations"]:
-        of_image[one["image_id"]].append(one)
-    ids = {image["id"] for image in unlabelled["images"]}
-    novel = [
-        one
-        for one in oracle["annotations"]
-        if one["image_id"] in ids and one["category_id"] not in known_ids
-    ]
-    drawn = random.Random(seed).sample(novel, num_clicks)
-    images = {one["image_id"] for one in drawn}
-    free = [one for i in images for one in of_image[i] if one["category_id"] in known_ids]
-    added = [*drawn, *free]
-    first = 1 + max(one["id"] for one in labelled["annotations"])
-    content = {
-        "images": [
-            {**image, "file_name": str(world / image["file_name"])}
-            for image in (
-                *labelled["images"],
-                *(image for image in unlabelled["images"] if image["id"] in images),
-            )
-        ],
-        "annotations": [
-            *labelled["annotations"],
-            *({**one, "id": first + i} for i, one in enumerate(added)),
-        ],
-        "categories": oracle["categories"],
-    }
-    write_atomically(out, json.dumps(content).encode())
-    return out
+def copy_run(run: Path, copy: Path, *left_out: str) -> None:
+    """A run once more; its banks, which are only read, are links."""
+    banks = ("bank", "object_bank")
+    left_out = (*banks, "checkpoints", "evaluations", *left_out)
+    shutil.copytree(run, copy, ignore=shutil.ignore_patterns(*left_out))
+    for bank in banks:
+        if (run / bank).is_dir():
+            (copy / bank).symlink_to((run / bank).resolve())
 
 
 class Points:
@@ -264,7 +204,7 @@ def measure_world(
 ) -> None:
     """Every point of every curve, those that say the most first."""
     laboratory.prepare()
-    folder, oracle = laboratory.folder, laboratory.world / "oracle.json"
+    folder, oracle = laboratory.folder, laboratory.data / "oracle.json"
     points.add(CEILING, 0, lambda: laboratory.retrain(folder / "ceiling", oracle))
 
     def named(count: int) -> Path:
@@ -272,10 +212,11 @@ def measure_world(
 
     def named_ap(count: int) -> float:
         run = named(count)
-        classes = RunFolder(run).evaluation("val", "main", decided=True)
-        if not classes.classes("head0_named_bbox").is_file():
-            laboratory.rncdl("evaluate", laboratory.world / "val.json", "--run", run)
-        return laboratory.novel_ap(classes.classes("head0_named_bbox"))
+        names = set(RunFolder(run).discovery("main").decisions(0).names.values())
+        if names <= set(RunFolder(run).split().known):
+            return 0.0
+        measured = RunFolder(run).evaluation(laboratory.val.stem, "main", decided=True)
+        return laboratory.novel_ap(measured.classes("head0_named_bbox"), run)
 
     def retrained_ap(run: Path, again: Path) -> float:
         labels = laboratory.promoted(run)
@@ -283,11 +224,13 @@ def measure_world(
 
     def boxes_ap(count: int) -> float:
         out = folder / f"boxes_{count}.json"
-        labels = label_boxes(laboratory.world, count, out, seed=laboratory.seed)
+        labels = label_boxes(laboratory.data, count, out, seed=laboratory.seed)
         return laboratory.retrain(folder / f"boxes_{count}", labels)
 
     def second_ap(count: int) -> float:
         first = folder / f"round_1_{count // 2}"
+        if laboratory.promoted(named(count // 2)) is None:
+            return first_ap(count)  # so few clicks made no labels: nothing to discover with
         first_ap(count // 2)
         laboratory.discover(first)
         run = laboratory.named(first, count - count // 2, folder / f"named_again_{count}")
@@ -320,7 +263,7 @@ def table(worlds: Sequence[Points], clicks: Sequence[int]) -> str:
         [title, *(_cell(values_at(worlds, curve, count)) for count in clicks)]
         for curve, title in CURVES.items()
     ]
-    counts = f"{len(worlds)} world{'s' if len(worlds) > 1 else ''}"
+    counts = f"{len(worlds)} seed{'s' if len(worlds) > 1 else ''}"
     header = [f"novel AP after so many clicks, {counts}", *map(str, clicks)]
     return f"{markdown_table(header, rows)}\nCeiling, all labels: {ceiling}.\n"
 
@@ -357,27 +300,49 @@ def _numbers(text: str) -> list[int]:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--worlds", type=_numbers, default=[10, 11, 12], help="seeds")
+    parser.add_argument("--worlds", type=_numbers, help="seeds; 10,11,12, or 0 with --given")
+    parser.add_argument("--given", type=Path, help="data in place of drawn worlds")
+    parser.add_argument("--base", type=Path, help="with --given: a run with a trained detector")
+    parser.add_argument("--preset", help="default without --base: shapes-teacher")
+    parser.add_argument("--val", type=Path, help="with --given: in place of its val.json")
     parser.add_argument("--clicks", type=_numbers, default=[10, 20, 40, 80])
     parser.add_argument("--second-round", type=_numbers, default=[20, 40, 80], help="clicks")
     parser.add_argument("--clusters", type=int, default=80)
     parser.add_argument("--steps", type=int, default=120, help="of a retraining")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--picture", type=Path)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.given is None and (options.base or options.val):
+        parser.error("--base and --val need --given")
+    if options.worlds is None:
+        options.worlds = [10, 11, 12] if options.given is None else [0]
+    return options
+
+
+def _data(options: argparse.Namespace, folder: Path, seed: int) -> Path:
+    """The given data, or a drawn world."""
+    if options.given is not None:
+        return options.given.resolve()
+    if not (folder / "world" / "val.json").is_file():
+        call_rncdl("prepare", "shapes", folder / "world", "--seed", seed)
+    return folder / "world"
 
 
 def main() -> None:
     options = _options()
+    base = None if options.base is None else options.base.resolve()
+    recipe = Recipe(options.preset, base, options.clusters, options.steps, options.processes)
     worlds = []
     for seed in options.worlds:
         folder = options.folder.resolve() / str(seed)
-        laboratory = Laboratory(folder, seed, options.clusters, options.steps, options.processes)
-        worlds.append(Points(folder / "points.json"))
+        data = _data(options, folder, seed)
+        val = (options.val or data / "val.json").resolve()
+        worlds.append(Points(folder / f"points_{val.stem}.json"))
+        laboratory = Laboratory(folder, seed, data, val, recipe)
         measure_world(laboratory, options.clicks, options.second_round, worlds[-1])
         text = f"{' '.join(sys.argv)}\n\n{table(worlds, sorted(options.clicks))}"
         print(text, flush=True)
-        write_atomically(options.folder / "clicks.md", text.encode())
+        write_atomically(options.folder / f"clicks_{val.stem}.md", text.encode())
     if options.picture is not None:
         draw(worlds, sorted(options.clicks), options.picture)
 

@@ -126,7 +126,7 @@ def test_settings_named_on_a_page_exist(page: Path):
 
 def commands_on(page: Path) -> list[list[str]]:
     """The words of each `rncdl ...` line in the page's blocks of code."""
-    blocks = re.findall(r"^```\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^```\w*\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("rncdl ")]
 
@@ -144,8 +144,11 @@ def test_commands_on_a_page_have_the_options_they_are_given(page: Path):
         require_known_options(get_command(app), words)
 
 
-def test_commands_are_found_and_wrong_ones_noticed():
+def test_commands_are_found_and_wrong_ones_noticed(tmp_path: Path):
     assert len(commands_on(REPOSITORY / "README.md")) >= 8
+    page = tmp_path / "page.md"
+    page.write_text("```bash\nrncdl a\n```\nrncdl in prose\n```\nrncdl b \\\n    c  # why\n```\n")
+    assert commands_on(page) == [["a"], ["b", "c"]]
     for words in (["train", "--runs", "mine"], ["--procesess", "2", "train"]):
         with pytest.raises(Exception, match="No such option"):
             require_known_options(get_command(app), words)

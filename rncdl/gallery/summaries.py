@@ -69,10 +69,13 @@ class Block:
     image_index: np.ndarray
     regions: np.ndarray
     outputs: Tensor
-    """(R,) the most probable of the K + N outputs"""
+    """(R,) the most probable of the K + N outputs; K + N where the heads see no object"""
+    clusters: Tensor
+    """(R,) the cluster that this is; -1 where it is none"""
     confidence: Tensor
+    """(R,) the largest probability of the K + N outputs"""
     margin: Tensor
-    """(R,) by how much the most probable output leads over the second"""
+    """(R,) by how much it leads over the second, or "no object" leads over it"""
     embeddings: Tensor
     """(R, D) of length one"""
     typicality: Tensor
@@ -107,7 +110,7 @@ def summarise_clusters(
     with ProgressLine("summarise", num_regions, unit="regions", shown=shown) as progress:
         for block in look_at_regions(bank, heads, head=head, known=known):
             totals.add(block)
-            _show_candidates(search, block, num_known=heads.num_known, random=random)
+            _show_candidates(search, block, random=random)
             progress.advance(len(block.regions))
     return totals.summaries(search.chosen(heads.num_clusters[head]))
 
@@ -115,22 +118,9 @@ def summarise_clusters(
 def look_at_regions(
     bank: Bank, heads: DiscoveryHeads, *, head: int = 0, known: nn.Module | None = None
 ) -> Iterator[Block]:
-    """What the heads, in evaluation mode, make of the first view of every region in the bank.
-
-    Regions that they take for no object, where they can, are left out.
-    """
+    """What the heads, in evaluation mode, make of the first view of every region in the bank."""
     for image_index, regions, features in _blocks(bank):
-        if heads.has_background:
-            shown = _shows_object(heads, head, features)
-            rows = shown.numpy()
-            image_index, regions, features = image_index[rows], regions[rows], features[shown]
         yield _look(heads, head, features, known=known, image_index=image_index, regions=regions)
-
-
-def _shows_object(heads: DiscoveryHeads, head: int, features: Tensor) -> Tensor:
-    """(R,) bool, on the CPU: the background is not the most probable output."""
-    logits = heads.logits(features.to(heads.novel[head].prototypes.device), head)
-    return (logits.argmax(1) != logits.shape[1] - 1).cpu()
 
 
 def _blocks(bank: Bank) -> Iterator[tuple[np.ndarray, np.ndarray, Tensor]]:
@@ -162,31 +152,34 @@ def _look(
     features = features.to(novel.prototypes.device)
     embeddings = novel.embed(features)
     known_logits = heads.known(features)
-    probabilities = torch.cat([known_logits, novel.classify(embeddings)], 1).softmax(1)
-    if heads.has_background:
-        probabilities = probabilities[:, :-1]
+    all_probabilities = torch.cat([known_logits, novel.classify(embeddings)], 1).softmax(1)
+    num_outputs = heads.num_known + len(novel.prototypes)
+    is_object = all_probabilities.argmax(1) < num_outputs
+    probabilities = all_probabilities[:, :num_outputs]
     if known is not None:
         probabilities[:, : heads.num_known] = known(features)
-    best, outputs = probabilities.topk(min(2, probabilities.shape[1]), 1)
+    best, ranked = probabilities.topk(min(2, num_outputs), 1)
+    outputs = ranked[:, 0].where(is_object, num_outputs)
+    # Without an output for "no object" the last column is a cluster, and `is_object` everywhere.
+    no_object_leads_by = all_probabilities[:, -1] - best[:, 0]
     embeddings = functional.normalize(embeddings)
     prototypes = functional.normalize(novel.prototypes)
-    of_cluster = prototypes[(outputs[:, 0] - heads.num_known).clamp(min=0)]
+    of_cluster = prototypes[(ranked[:, 0] - heads.num_known).clamp(min=0)]
     return Block(
         image_index=image_index,
         regions=regions,
-        outputs=outputs[:, 0].cpu(),
+        outputs=outputs.cpu(),
+        clusters=(outputs - heads.num_known).where(is_object, -1).clamp(min=-1).cpu(),
         confidence=best[:, 0].cpu(),
-        margin=(best[:, 0] - best[:, -1]).cpu(),
+        margin=(best[:, 0] - best[:, -1]).where(is_object, no_object_leads_by).cpu(),
         embeddings=embeddings.cpu(),
         typicality=((embeddings * of_cluster).sum(1)).cpu(),
         as_trained=(known_logits.softmax(1) * heads.foreground(features)[:, None]).cpu(),
     )
 
 
-def _show_candidates(
-    search: ExemplarSearch, block: Block, *, num_known: int, random: np.random.Generator
-) -> None:
-    rows = (block.outputs >= num_known).nonzero().flatten()
+def _show_candidates(search: ExemplarSearch, block: Block, *, random: np.random.Generator) -> None:
+    rows = (block.clusters >= 0).nonzero().flatten()
     if not len(rows):
         return
     keys: dict[Kind, np.ndarray] = {
@@ -199,7 +192,7 @@ def _show_candidates(
         search.show(
             kind,
             Candidates(
-                clusters=(block.outputs[rows] - num_known).numpy(),
+                clusters=block.clusters[rows].numpy(),
                 image_index=block.image_index[rows.numpy()],
                 regions=block.regions[rows.numpy()],
                 confidence=block.confidence[rows].numpy(),
@@ -226,8 +219,8 @@ class ClusterTotals:
         """Take in the regions of more images."""
         is_known = block.outputs < self._num_known
         self._known_sizes += block.outputs[is_known].bincount(minlength=self._num_known)
-        rows = (~is_known).nonzero().flatten()
-        clusters = block.outputs[rows] - self._num_known
+        rows = (block.clusters >= 0).nonzero().flatten()
+        clusters = block.clusters[rows]
         background = (block.as_trained[rows].sum(1) < _BACKGROUND_BELOW).float()
         columns = torch.stack(
             [torch.ones(len(rows)), block.confidence[rows], background], 1

@@ -1,7 +1,8 @@
 """The clusters as they stand: what the head made of the regions, and what people made of that.
 
-A place is where regions are: a cluster, from 0; those that show no object, `NOT_AN_OBJECT`; or a
-known class, below that (`known_place`).
+A place is where regions are: a cluster, from 0; those that people found to be no objects,
+`NOT_AN_OBJECT`; a known class, below that (`known_place`); and after the last of these, those in
+which the head sees no object.
 """
 
 from collections import Counter, defaultdict
@@ -44,6 +45,8 @@ class Board:
     ) -> None:
         """carried: what was decided about earlier discoveries."""
         self.membership, self.store, self.known = membership, store, known
+        self.taken_for_nothing = known_place(len(known))
+        """the place of regions in which the head sees no object"""
         self._carried = carried or CarriedOver()
         self.version = 0
         self._states: dict[int, ClusterState] = {}
@@ -84,14 +87,19 @@ class Board:
         """What a place is called: its name, or its number."""
         if place == NOT_AN_OBJECT:
             return "not an object"
+        if place == self.taken_for_nothing:
+            return "taken for no object"
         if place < NOT_AN_OBJECT:
-            return self.known[NOT_AN_OBJECT - 1 - place]
+            return self.known[self._known_class(place)]
         return self.state(place).name or cluster_name(place)
 
     def home(self, row: int) -> int:
         """The place where the head has put a region."""
-        cluster = self.membership.cluster_of(row)
-        return known_place(self.membership.output_of(row)) if cluster is None else cluster
+        cluster, output = self.membership.cluster_of(row), self.membership.output_of(row)
+        if cluster is not None:
+            return cluster
+        is_nothing = output == self.membership.no_object
+        return self.taken_for_nothing if is_nothing else known_place(output)
 
     def clusters_named(self, name: str) -> list[int]:
         """Clusters of that very name, which are one class; ignored ones are left out."""
@@ -116,15 +124,20 @@ class Board:
             *made,
             NOT_AN_OBJECT,
             *(known_place(k) for k in range(len(self.known))),
+            self.taken_for_nothing,
         )
         return [self._card(place) for place in places]
 
     def members(self, place: int, *, start: int, count: int) -> dict[str, Any]:
-        """A part of a place's regions: those put there by people, certain ones, doubtful ones."""
+        """A part of a place's regions: those put there by people, certain ones, doubtful ones.
+
+        Of those taken for no object the doubtful ones come first: there may be objects among them.
+        """
         rows, num_put = self._rows(place)
         is_doubtful = self.membership.is_doubtful(rows)
         is_doubtful[:num_put] = False
-        order = np.argsort(is_doubtful, kind="stable")
+        comes_last = ~is_doubtful if place == self.taken_for_nothing else is_doubtful
+        order = np.argsort(comes_last, kind="stable")
         shown = order[start : start + count]
         confidence = self.membership.confidence(rows[shown])
         return {
@@ -182,14 +195,19 @@ class Board:
         self._touched[place] = self.version
         self._cards.pop(place, None)
 
+    def _known_class(self, place: int) -> int:
+        known_class = NOT_AN_OBJECT - 1 - place
+        if known_class >= len(self.known):
+            raise UnknownPlaceError(f"There is no known class {known_class}.")
+        return known_class
+
     def _rows(self, place: int) -> tuple[np.ndarray, int]:
         """Rows of a place's regions, and how many of them, the first, people have put there."""
         put = np.array(sorted(self._arrived.get(place, ())), dtype=np.int64)
-        if place < NOT_AN_OBJECT:
-            k = NOT_AN_OBJECT - 1 - place
-            if k >= len(self.known):
-                raise UnknownPlaceError(f"There is no known class {k}.")
-            own = self.membership.rows_of_output(k)
+        if place == self.taken_for_nothing:
+            own = self.membership.rows_of_output(self.membership.no_object)
+        elif place < NOT_AN_OBJECT:
+            own = self.membership.rows_of_output(self._known_class(place))
         elif place != NOT_AN_OBJECT and self.require_cluster(place) < self.membership.num_clusters:
             own = self.membership.rows_of_cluster(place)
         else:
@@ -234,8 +252,9 @@ class Board:
         return card
 
     def _homes(self, rows: np.ndarray) -> list[int]:
-        """The places that most of the regions come from, the one with the most first."""
+        """The classes that most of the regions come from, the one with the most first."""
         homes = Counter(self.home(row) for row in rows.tolist())
+        del homes[self.taken_for_nothing]
         return [place for place, _ in homes.most_common(_NUM_HOMES)]
 
     def _pictures(self, rows: np.ndarray) -> list[RegionKey]:

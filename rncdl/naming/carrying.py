@@ -79,7 +79,8 @@ def _suggest(now: Membership, earlier: Earlier, matches: Matches) -> list[Sugges
     fates = _fates(earlier, names)
     num_fates = len(names) + 2
     sizes = np.bincount(fates, minlength=num_fates)
-    is_there = (matches.rows >= 0) & (now.outputs >= now.num_known)
+    in_cluster = (now.outputs >= now.num_known) & (now.outputs < now.no_object)
+    is_there = (matches.rows >= 0) & in_cluster
     clusters = now.outputs[is_there].astype(np.int64) - now.num_known
     pairs = clusters * num_fates + fates[matches.rows[is_there]]
     shared = np.bincount(pairs, minlength=now.num_clusters * num_fates)
@@ -107,7 +108,8 @@ def _fates(earlier: Earlier, names: Sequence[str]) -> np.ndarray:
         return _UNDECIDED if name is None else place[name]
 
     of_clusters = [fate_of(cluster) for cluster in range(membership.num_clusters)]
-    of_outputs = np.array([*[_UNDECIDED] * membership.num_known, *of_clusters], dtype=np.int64)
+    of_known = [_UNDECIDED] * membership.num_known
+    of_outputs = np.array([*of_known, *of_clusters, _UNDECIDED], dtype=np.int64)
     fates = of_outputs[membership.outputs]
     for key, cluster in decisions.moved.items():
         row = membership.row_of(key)

@@ -37,7 +37,8 @@ def looks_to_teacher(
     objects: its bank, of the same images as the members. A cluster of which it has seen nothing
     looks like the one with the most similar of the prototypes (N, P) of which it has.
     """
-    of_clusters = members[members["output"] >= num_known]
+    output = members["output"]
+    of_clusters = members[(output >= num_known) & (output < num_known + len(prototypes))]
     of_clusters = of_clusters[np.argsort(of_clusters["image"], kind="stable")]
     sums = torch.zeros(len(prototypes), objects.shape.num_features, dtype=torch.float64)
     counts = objects.counts()

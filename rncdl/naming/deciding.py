@@ -60,7 +60,7 @@ def merge_clusters(board: Board, source: int, into: int, *, seen: int) -> None:
     Where neither has a name, the number of `into` serves until somebody gives one.
     """
     board.require_cluster(source)
-    if into == NOT_AN_OBJECT:
+    if into in (NOT_AN_OBJECT, board.taken_for_nothing):
         raise BadDecisionError("Ignore the cluster if it shows no objects.")
     if into < 0:
         board.members(into, start=0, count=0)

@@ -23,7 +23,7 @@ from rncdl.training.progress import ProgressLine
 
 DOUBTFUL_BELOW = 0.2
 """A region whose output leads by less than this over the next one is doubtful."""
-_FORMAT = 2
+_FORMAT = 3
 _NUM_NEAREST = 8
 """More than are shown at a time: those that people ignore or merge make room."""
 _IMAGES_FILE, _MEMBERS_FILE, _CLUSTERS_FILE = "images.json", "members.npy", "clusters.json"
@@ -33,7 +33,10 @@ MEMBER = np.dtype(
         *(("confidence", "f4"), ("margin", "f4"), ("box_xyxy", "f4", (4,))),
     ]
 )
-"""A region: the output that took it, its place in the bank, how certain, and where it is."""
+"""A region: the output that took it, its place in the bank, how certain, and where it is.
+
+Outputs: K known classes, N clusters, and K + N where the head sees no object; the certainty is then
+that of the most probable of the others."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,9 @@ class Membership:
         self.facts, self.origin = facts, origin
         self.num_known: int = origin["known"]
         self._folder, self._members = folder, members
-        num_known = self.num_known
-        outputs = np.arange(num_known + len(facts) + 1)
-        self._starts = np.searchsorted(members["output"], outputs)
+        self.no_object = self.num_known + len(facts)
+        """the output of regions in which the head sees no object"""
+        self._starts = np.searchsorted(members["output"], np.arange(self.no_object + 2))
         order = np.lexsort((members["region"], members["image"]))
         self.by_key = order.astype(np.int32)
         """(R,) rows by image and region"""
@@ -99,7 +102,7 @@ class Membership:
         return int(member["image"]), int(member["region"])
 
     def output_of(self, row: int) -> int:
-        """The known class, or K + the cluster, that took a region."""
+        """The known class, K + the cluster, or `no_object`, that took a region."""
         return int(self._members["output"][row])
 
     @property
@@ -117,9 +120,9 @@ class Membership:
         return json.loads((self._folder / _IMAGES_FILE).read_text("utf-8"))
 
     def cluster_of(self, row: int) -> int | None:
-        """The cluster that the head has put a region into; None: a known class took it."""
+        """The cluster that the head has put a region into; None: into none."""
         output = self.output_of(row)
-        return output - self.num_known if output >= self.num_known else None
+        return output - self.num_known if self.num_known <= output < self.no_object else None
 
     def confidence(self, rows: np.ndarray) -> np.ndarray:
         """(n,) probability of the output that took each region."""

@@ -115,7 +115,7 @@ class Pictures:
         return self._kept.get((*key, _MASK), draw)
 
     def place_in_photograph(self, key: RegionKey) -> dict[str, object] | None:
-        """The box as shares of the image's width and height, its name, whether there is a mask."""
+        """The box as shares of the image's width and height, and what else the page shows of it."""
         box = self.box(key)
         if box is None:
             return None
@@ -126,6 +126,7 @@ class Pictures:
             "top": y0 / image.height,
             "width": (x1 - x0) / image.width,
             "height": (y1 - y0) / image.height,
+            "ratio": image.width / image.height,
             "file": image.path.name,
             "mask": self._outliner is not None,
         }

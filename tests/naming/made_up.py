@@ -1,15 +1,19 @@
-"""Memberships of regions that were never seen, written down by hand."""
+"""Memberships of regions that were never seen, and heads, made up for tests."""
 
+import copy
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import torch
 
+from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.naming.membership import MEMBER, ClusterFacts, Membership
 
 NUM_KNOWN, NUM_CLUSTERS = 2, 4
+NO_OBJECT = NUM_KNOWN + NUM_CLUSTERS
 FACTS = ClusterFacts(0.5, 0.5, 0, 0.1, (), (0.5, 0.5))
 
 
@@ -19,7 +23,7 @@ class Region:
 
     key: tuple[int, int]
     output: int
-    """below `NUM_KNOWN`: a known class"""
+    """below `NUM_KNOWN`: a known class; `NO_OBJECT`: taken for no object"""
     box: tuple[float, float, float, float] = (0, 0, 10, 10)
 
 
@@ -39,3 +43,13 @@ class MadeUp:
         (self.folder / "images.json").write_text(json.dumps(list(self.paths)))
         origin = {"known": NUM_KNOWN, "bank": bank, "regions": len(regions), "heads": "h"}
         return Membership(self.folder, members, [FACTS] * NUM_CLUSTERS, origin)
+
+
+def with_background(heads: DiscoveryHeads) -> DiscoveryHeads:
+    """A copy of the heads that takes for no object what cluster 0 had."""
+    taught = copy.deepcopy(heads)
+    (novel,) = taught.novel
+    with torch.no_grad():
+        novel.background = torch.nn.Parameter(novel.prototypes[:1].clone())
+        novel.prototypes[0] = -novel.prototypes[0]
+    return taught

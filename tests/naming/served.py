@@ -27,6 +27,7 @@ from rncdl.naming.store import DecisionStore
 
 TOKEN = "the-token"
 KNOWN = ("car", "dog", "tree")
+IMAGE_WIDTH = 48
 ORIGIN = {"heads": "h", "bank": "b", "regions": "r", "known": len(KNOWN)}
 
 
@@ -123,14 +124,20 @@ def serve(
     store.close()
 
 
+def image_height(index: int) -> int:
+    """Every second image is tall."""
+    return 40 if index % 2 else 200
+
+
 def draw_images(folder: Path, number: int) -> list[ImageRecord]:
-    """Images of coloured noise."""
+    """Images of coloured noise, wide and tall ones in turn."""
     folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
     records = []
     for index in range(number):
         path = folder / f"{index}.png"
         small = rng.integers(0, 255, (6, 6, 3), dtype=np.uint8)
-        Image.fromarray(small).resize((48, 40)).save(path)
-        records.append(ImageRecord(index, path, 40, 48))
+        height = image_height(index)
+        Image.fromarray(small).resize((IMAGE_WIDTH, height)).save(path)
+        records.append(ImageRecord(index, path, height, IMAGE_WIDTH))
     return records

@@ -10,7 +10,7 @@ from rncdl.naming.decisions import NOT_AN_OBJECT, Decisions
 from rncdl.naming.membership import Membership
 from rncdl.naming.shared_regions import match_regions
 from rncdl.naming.store import DecisionStore, read_decisions
-from tests.naming.made_up import NUM_CLUSTERS, NUM_KNOWN, MadeUp, Region
+from tests.naming.made_up import NO_OBJECT, NUM_CLUSTERS, NUM_KNOWN, MadeUp, Region
 
 
 def novel(clusters: list[int]) -> list[Region]:
@@ -88,6 +88,24 @@ def test_regions_of_the_same_bank_are_the_same_by_number(tmp_path: Path):
     now = MadeUp(tmp_path / "b").membership([Region((1, 0), 2), Region((0, 7), 5)])
     rows = match_regions(now, before).rows
     assert [before.key_of(row) for row in rows] == [now.key_of(row) for row in range(2)]
+
+
+def test_what_was_taken_for_no_object_is_told_by_its_number_as_well(tmp_path: Path):
+    """Two heads that know the background see different regions of one bank as no objects."""
+    regions = [NO_OBJECT, 2, 3, 3, 3]
+    before = MadeUp(tmp_path / "before").membership(with_outputs(regions))
+    now = MadeUp(tmp_path / "now").membership(with_outputs([4, 4, 4, 4, NO_OBJECT]))
+    for row, row_before in enumerate(match_regions(now, before).rows.tolist()):
+        assert now.key_of(row) == before.key_of(row_before)
+    decisions = Decisions(names={0: "jug", 1: "mug"})
+    found = carry_over(now, [Earlier("the first", before, decisions)])
+    assert {c: (one.name, one.shared, one.size) for c, one in found.clusters.items()} == {
+        2: ("mug", 2, 4)
+    }
+
+
+def with_outputs(outputs: list[int]) -> list[Region]:
+    return [Region((0, i), output) for i, output in enumerate(outputs)]
 
 
 def test_regions_of_another_bank_are_the_same_by_image_and_box(tmp_path: Path):

@@ -79,7 +79,7 @@ def test_forms_of_other_pages_cannot_decide(site: Site):
         "thumbnail/1/9",
         "api/region/1/9",
         "api/members/5",
-        "api/members/-5",
+        "api/members/-6",
         "api/members/x",
         "api/members/0?start=-1",
         "api/members/0?count=100000",
@@ -141,6 +141,7 @@ def test_what_is_no_decision_is_refused(site: Site, body: bytes):
         ("skip", {"cluster": 2**40}),
         ("move", {"regions": [[0, 0]], "into": -1}),
         ("move", {"regions": [[9, 0]], "into": 77}),
+        ("move", {"regions": [[9, 0]], "into": -9}),
         ("move_to_name", {"regions": [[9, 99]], "name": "mug"}),
         ("nonsense", {}),
     ],
@@ -149,6 +150,21 @@ def test_unknown_clusters_and_regions_are_refused(site: Site, kind: str, decisio
     status, answer = site.decide(kind, **decision)
     assert status == 404, answer
     assert site.board.store.version() == 0
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
+@pytest.mark.parametrize("path", ["", "style.css", "api/state", "photograph/1", "api/decide/name"])
+def test_nothing_can_be_uploaded_or_deleted(site: Site, method: str, path: str):
+    own = {"Origin": f"http://{site.host}", "Content_Type": "application/json"}
+    assert site.send(method, f"/{TOKEN}/{path}", body=NAME, **own)[0] == 405
+    assert site.board.store.version() == 0
+
+
+@pytest.mark.parametrize("path", ["", "photograph/1", "thumbnail/1/0", "upload"])
+def test_files_are_taken_nowhere(site: Site, path: str):
+    content = b'--b\r\nContent-Disposition: form-data; name="f"; filename="a.png"\r\n\r\nx\r\n--b--'
+    assert post(site, f"/{TOKEN}/{path}", content, Content_Type="multipart/form-data; b=b") == 415
+    assert post(site, f"/{TOKEN}/{path}", content) in (404, 405)
 
 
 def test_the_page_may_load_nothing_from_outside(site: Site):

@@ -13,6 +13,7 @@ from rncdl.naming.membership import (
     Membership,
     open_membership,
 )
+from tests.naming.made_up import with_background
 
 NUM_KNOWN, NUM_CLUSTERS = 3, 5
 
@@ -61,6 +62,27 @@ def test_every_region_is_with_its_most_probable_output(
             seen += 1
     assert seen == sum(len(found.rows_of_output(o)) for o in range(NUM_KNOWN + NUM_CLUSTERS))
     assert seen == counts.clip(min=0).sum()
+
+
+@torch.inference_mode()
+def test_regions_in_which_the_head_sees_no_object_are_kept_apart(
+    tmp_path: Path, bank: Bank, heads: DiscoveryHeads
+):
+    taught = with_background(heads)
+    found = opened(tmp_path / "kept", bank, taught)
+    nothing = found.rows_of_output(found.no_object)
+    assert 0 < len(nothing) < len(found.keys)
+    assert len(found.keys) == bank.counts().clip(min=0).sum()
+    for row in nothing.tolist():
+        image, region = found.key_of(row)
+        features = bank.read(image, 0, count=region + 1)[region:].float()
+        *others, no_object = taught.eval().logits(features).softmax(1)[0].tolist()
+        assert no_object > max(others)
+        assert found.cluster_of(row) is None
+        assert np.isclose(found.confidence(np.array([row]))[0], max(others), atol=1e-5)
+        lead = no_object - max(others)
+        if abs(lead - DOUBTFUL_BELOW) > 1e-4:
+            assert found.is_doubtful(np.array([row]))[0] == (lead < DOUBTFUL_BELOW)
 
 
 def test_the_most_certain_come_first(tmp_path: Path, bank: Bank, heads: DiscoveryHeads):

@@ -1,4 +1,5 @@
 // What the views show of a cluster.
+import { nameField } from "./completion.js";
 import { confirmMerge, giveName } from "./dialogs.js";
 import { button, count, el, percent, strip } from "./elements.js";
 import { classOf, decide, openEarlier, state } from "./state.js";
@@ -8,11 +9,11 @@ const NUM_SUGGESTED = 2;
 const MIN_LIKENESS = 0.1;
 
 export function nameForm(card, after = () => {}) {
-  const input = el("input", { name: "name", list: "names", autocomplete: "off", maxlength: 100, placeholder: "What are they?", "aria-label": `Name of ${card.label}`, value: card.name || "" });
+  const { input, field } = nameField({ name: "name", placeholder: "What are they?", "aria-label": `Name of ${card.label}`, value: card.name || "" });
   return el("form", { onsubmit: async (event) => {
     event.preventDefault();
     if (await giveName(card, input.value)) after();
-  } }, input, el("button", { "aria-label": `Give ${card.label} this name` }, "Name"));
+  } }, field, el("button", { "aria-label": `Give ${card.label} this name` }, "Name"));
 }
 
 export function heading(card, level = "h3") {

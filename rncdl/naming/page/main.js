@@ -1,11 +1,10 @@
 import { showKeys } from "./dialogs.js";
-import { el } from "./elements.js";
 import { aside, grid } from "./grid.js";
 import { earlier, history } from "./lists.js";
 import { map } from "./map.js";
 import { place } from "./place.js";
 import { oneByOne } from "./queue.js";
-import { clusters, decide, listen, load, names, openEarlier, poll, say, state } from "./state.js";
+import { clusters, decide, listen, load, openEarlier, poll, say, state } from "./state.js";
 
 const POLL_MS = 2000;
 const VIEWS = { "": grid, queue: oneByOne, map, earlier, aside, history, place };
@@ -21,7 +20,6 @@ function drawHead() {
   const looked = all.filter((card) => card.looked_at).length;
   Object.assign(document.getElementById("progress"), { value: looked, max: Math.max(1, all.length) });
   document.getElementById("looked").textContent = `${looked} of ${all.length} looked at`;
-  document.getElementById("names").replaceChildren(...names().map((value) => el("option", { value })));
   const before = document.getElementById("earlier");
   before.hidden = !state.earlier.size;
   before.textContent = `From before (${openEarlier().length})`;

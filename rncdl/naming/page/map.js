@@ -1,10 +1,15 @@
-// Clusters by what their prototypes are alike: near each other, similar.
+// Clusters by what they look like: near each other, alike.
 import { facts, heading } from "./cards.js";
+import { nameField } from "./completion.js";
 import { giveOneName } from "./dialogs.js";
 import { button, el, strip, svg } from "./elements.js";
 import { clusters, decide, state } from "./state.js";
 
-const WIDTH = 1000, HEIGHT = 620, EDGE = 45;
+// In units of about a pixel, so that dots and names stay readable on a phone.
+const WIDE = { width: 1000, height: 620, edge: 45 };
+const NARROW = { width: 380, height: 520, edge: 30 };
+const NARROW_PX = 640;
+let size = WIDE;
 const SHOWN = 24;
 const LABELLED = 60;
 const PICTURED = 150; // more clusters than this are dots without a picture
@@ -14,7 +19,7 @@ let redraw = () => {}; // of what is on the page now, as a decision draws it ane
 let leaving = new AbortController();
 
 const placed = () => clusters().filter((card) => card.position).sort((a, b) => b.size - a.size);
-const at = (card) => [EDGE + card.position[0] * (WIDTH - 2 * EDGE), HEIGHT - EDGE - card.position[1] * (HEIGHT - 2 * EDGE)];
+const at = ({ position: [x, y] }) => [size.edge + x * (size.width - 2 * size.edge), size.height - size.edge - y * (size.height - 2 * size.edge)];
 
 function kindOf(card) {
   if (card.ignored) return "ignored";
@@ -23,7 +28,7 @@ function kindOf(card) {
 }
 
 function radius(card, cards) {
-  const [least, most] = cards.length <= PICTURED ? [15, 32] : [4, 14];
+  const [least, most] = cards.length > PICTURED ? [4, 14] : size === NARROW ? [12, 22] : [15, 32];
   return least + (most - least) * Math.sqrt(card.size / cards[0].size);
 }
 
@@ -57,11 +62,11 @@ function panel() {
   const ids = cards.map((card) => card.id);
   const clear = () => { chosen.clear(); redraw(); };
   if (!cards.length) return [el("p", { class: "soft" }, "Click clusters, or draw a frame around some, to see them and decide about all at once.")];
-  const input = el("input", { name: "one-name", list: "names", autocomplete: "off", maxlength: 100, placeholder: "What are they?", "aria-label": "Name of the selected clusters" });
+  const { input, field } = nameField({ name: "one-name", placeholder: "What are they?", "aria-label": "Name of the selected clusters" });
   const form = el("form", { onsubmit: async (event) => {
     event.preventDefault();
     if (await giveOneName(cards, input.value)) clear();
-  } }, input, el("button", {}, cards.length === 1 ? "Name" : "Make one class"));
+  } }, field, el("button", {}, cards.length === 1 ? "Name" : "Make one class"));
   return [el("div", { class: "actions" }, el("strong", { role: "status" }, `${cards.length} selected`), form,
     button("Ignore", async () => { if (await decide("ignore", { clusters: ids })) clear(); }, { key: "i", id: "ignore-all" }), button("Clear", clear, { id: "clear" })),
   el("div", { class: "cards" }, cards.slice(0, SHOWN).map((card) => el("article", { class: "card" }, heading(card), strip(card), facts(card)))),
@@ -104,12 +109,13 @@ function drawFrame(map) {
 export function map(main) {
   leaving.abort();
   leaving = new AbortController();
+  size = main.clientWidth < NARROW_PX ? NARROW : WIDE;
   const cards = placed();
   const drawn = cards.map((card) => dot(card, cards));
   const dots = new Map(cards.map((card, i) => [card.id, drawn[i].circle]));
   if (!dots.has(current)) current = cards[0]?.id;
   const side = el("section", { id: "selected", "aria-label": "Selected clusters" });
-  const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "map", role: "group", "aria-label": "Map of clusters: arrows go to the next, Space selects, Enter opens" }, drawn.map(({ circle, picture }) => [circle, picture]), drawn.slice(0, LABELLED).map(({ label }) => label));
+  const drawing = svg("svg", { viewBox: `0 0 ${size.width} ${size.height}`, class: "map", role: "group", "aria-label": "Map of clusters: arrows go to the next, Space selects, Enter opens" }, drawn.map(({ circle, picture }) => [circle, picture]), drawn.slice(0, LABELLED).map(({ label }) => label));
   redraw = () => {
     for (const [id, one] of dots) {
       one.setAttribute("aria-checked", String(chosen.has(id)));
@@ -132,6 +138,6 @@ export function map(main) {
   drawing.append(drawFrame(drawing));
   main.replaceChildren(el("div", { class: "mapped" }, drawing,
     el("p", { class: "legend soft" }, ["unnamed", "named", "known", "ignored"].map((kind) => [el("span", {}, el("i", { class: kind }), ` ${kind === "known" ? "a known class" : kind}`), " "]),
-      "The larger, the more regions. Near each other: similar prototypes (their two principal components).")), side);
+      "The larger, the more regions. Near each other: they look alike.")), side);
   redraw();
 }

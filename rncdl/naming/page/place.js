@@ -1,5 +1,6 @@
 // All regions of a cluster, of a known class, or of what is not an object.
 import { facts, heading, ignoreButton, nameForm, sameCandidates, suggestedNames } from "./cards.js";
+import { nameField } from "./completion.js";
 import { showPhotograph } from "./dialogs.js";
 import { button, count, el, percent, thumbnail } from "./elements.js";
 import { ask, clusterLabelled, decide, state } from "./state.js";
@@ -34,13 +35,14 @@ function moveToNamed(text) {
 
 function selectionBar(bar, selectAll) {
   const { chosen } = selection;
-  const input = el("input", { name: "target", list: "names", autocomplete: "off", maxlength: 100, placeholder: "class, old or new", "aria-label": "Move the selection to" });
+  const { input, field } = nameField({ name: "target", placeholder: "class, old or new", "aria-label": "Move the selection to" });
   const form = el("form", { onsubmit: (event) => { event.preventDefault(); moveToNamed(input.value); } },
-    input, el("button", {}, "Move"));
+    field, el("button", {}, "Move"));
+  const confirm = selection.place < 0 ? [] : [button("They belong here", () => move("move", { into: selection.place }), { key: "c", id: "confirm" })];
   bar.replaceChildren(el("strong", { role: "status" }, `${chosen.size} selected`),
     button("Select all shown", selectAll, { key: "a", id: "select-all" }),
     ...(chosen.size ? [form,
-      button("Move", () => input.focus(), { key: "m", class: "only-key" }),
+      button("Move", () => input.focus(), { key: "m", class: "only-key" }), ...confirm,
       button("New cluster", () => move("move_to_new", {}), { id: "new-cluster" }),
       button("Not an object", () => move("move", { into: -1 }), { key: "x", id: "not-object" }),
       button("Back where found", () => move("move_back", {}), { id: "move-back" }),
@@ -56,7 +58,7 @@ function memberElement(members, position, tick) {
   return el("div", { class: "member" },
     el("button", { type: "button", "aria-label": `Photograph of ${words}`, onclick: () => showPhotograph(members, position) }, thumbnail(one.key, words)),
     el("label", {}, el("input", { type: "checkbox", name: "member", "aria-label": `Select ${words}`, onclick: (event) => tick(position, event.target.checked, event.shiftKey) })),
-    el("span", {}, one.moved ? "put here" : percent(one.confidence)));
+    el("span", {}, one.moved ? "by hand" : percent(one.confidence)));
 }
 
 function memberGrid(found) {
@@ -101,5 +103,7 @@ export async function place(main, id) {
   if (location.hash !== `#/place/${id}`) return;
   const left = found.total - found.members.length;
   const more = button(`Show more (${count(left, "region")} left)`, () => { selection.wanted += MEMBERS; place(main, id); }, { id: "more", hidden: left <= 0 });
-  main.replaceChildren(heading(card, "h2"), facts(card), ...(id >= 0 ? clusterHead(card) : []), ...memberGrid(found), more);
+  const isNothing = id === -2 - state.known.length;
+  const words = isNothing ? [el("p", { class: "soft" }, "The heads see no object in these regions. The percentages are of the class that is most probable beside that.")] : [];
+  main.replaceChildren(heading(card, "h2"), facts(card), ...words, ...(id >= 0 ? clusterHead(card) : []), ...memberGrid(found), more);
 }

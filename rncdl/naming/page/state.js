@@ -60,8 +60,9 @@ export async function decide(kind, decision = {}) {
 
 export const clusters = () =>
   [...state.cards.values()].filter((card) => card.id >= 0 && card.size > 0);
-export const clusterLabelled = (label) =>
-  clusters().find((card) => card.label === label.trim().toLowerCase());
+// Names are the same whatever their upper and lower case, surrounding and doubled space.
+export const plain = (text) => text.trim().replace(/\s+/g, " ").toLowerCase();
+export const clusterLabelled = (label) => clusters().find((card) => card.label === plain(label));
 export const classOf = (name) => clusters().filter((card) => card.name === name && !card.ignored);
 export const knownCard = (name) =>
   [...state.cards.values()].find((card) => card.id < -1 && card.label === name);
