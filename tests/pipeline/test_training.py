@@ -17,7 +17,7 @@ from rncdl.config import resolve_settings
 from rncdl.data.annotations import load_annotations
 from rncdl.data.samples import Sample
 from rncdl.detector.backbones import build_backbone
-from rncdl.detector.training import open_training_loader
+from rncdl.detector.training_steps import open_training_loader
 from rncdl.run_folder import RunFolder
 from rncdl.training.checkpoints import list_checkpoints, load_checkpoint
 from rncdl.training.journal import read_journal
