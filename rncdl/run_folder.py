@@ -137,6 +137,21 @@ class RunFolder:
         return ObjectsFolder(self.train_dir / "objects")
 
     @property
+    def mask_checkpoints(self) -> Path:
+        """Checkpoints of the steps in which the mask head alone learned on."""
+        return self.train_dir / "mask_checkpoints"
+
+    @property
+    def mask_journal(self) -> Path:
+        """Journal of these steps."""
+        return self.train_dir / "mask_journal.jsonl"
+
+    @property
+    def mask_objects(self) -> ObjectsFolder:
+        """Objects that nobody labelled, which the finished detector found for these steps."""
+        return ObjectsFolder(self.train_dir / "mask_objects")
+
+    @property
     def bank_dir(self) -> Path:
         """Region features of the pool, shared by all discoveries of the run."""
         return self.path / "bank"

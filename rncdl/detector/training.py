@@ -14,6 +14,7 @@ from rncdl.config import Settings, TrainSettings
 from rncdl.data.unlabelled_objects import UnlabelledObjects
 from rncdl.detector.losses import SupervisedStep
 from rncdl.detector.map_cache import MapCache, open_map_cache
+from rncdl.detector.mask_training import train_masks
 from rncdl.detector.model import Detector
 from rncdl.detector.object_search import ObjectSearch, look_for_objects
 from rncdl.detector.training_steps import (
@@ -101,6 +102,7 @@ def train_detector(
     """
     train = settings.train
     search = ObjectSearch.from_settings(settings) if train.objects_at else None
+    _check_masks(detector, settings, processes)
     precision = choose_precision(train.precision, processes.device)
     state = _first_state(detector, train, processes, precision)
     state.restore(run.train_checkpoints, processes)
@@ -126,6 +128,15 @@ def train_detector(
     if training.journal:
         training.journal.close()
     with_masks = detector.mask_head is not None
+    if with_masks and train.mask_steps:
+        train_masks(
+            detector,
+            labels,
+            settings=settings,
+            run=run,
+            processes=processes,
+            cache=training.cache,
+        )
     processes.from_main(lambda: run.save_detector(detector.state_dict(), has_masks=with_masks))
 
 
@@ -261,6 +272,18 @@ def _save_or_stop(
         processes=processes,
         check=lambda: require_finite(meter.find_bad_step(), state.step),
     )
+
+
+def _check_masks(detector: Detector, settings: Settings, processes: Processes) -> None:
+    """Before hours of training: what the masks' own training after it lacks."""
+    if detector.mask_head is not None and settings.train.mask_steps:
+        ObjectSearch.from_settings(settings, wanted_by="mask_steps")
+    elif detector.mask_detail is not None:
+        _warn(
+            f"detector.mask_detail={settings.detector.mask_detail} is learned in train.mask_steps, "
+            "which is 0: it adds nothing to the masks.",
+            processes,
+        )
 
 
 def _warn(warning: str | None, processes: Processes) -> None:
