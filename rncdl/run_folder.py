@@ -70,7 +70,8 @@ class RunFolder:
     plan.json              what `rncdl run` was asked for, what it chose and why, what it expected
     backbone_start.json    which weights the backbone started from, and what they have seen
     detector.safetensors   the trained detector
-    train/                 checkpoints, journal.jsonl, tensorboard, objects that nobody labelled
+    train/                 checkpoints, journal.jsonl, tensorboard, objects that nobody labelled;
+                           mask_*: the same of the steps of the mask head alone
     bank/                  region features of the pool
     discoveries/NAME/      one discovery: settings, inputs, checkpoints, journal, heads, and what
                            people decided about its clusters

@@ -23,9 +23,8 @@ _LONG_SIDE_PX = 256
 _MIN_PIXELS = 16
 """Fewer pixels, of object or background, are not enough for a mixture of five colours each."""
 _SURE = 0.9
-"""A pixel this likely, or this unlikely, of the object is not asked about again. Novel and known
-objects of a drawn world have IoU 0.806 and 0.908; with 0.98 0.806 and 0.891, with 0.8 0.799 and
-0.899, from the box alone 0.825 and 0.888 (other objects of it)."""
+"""A pixel this likely, or this unlikely, of the object is not asked about again: from masks of IoU
+0.73 and 0.85, of novel and known objects of a drawn world, to 0.80 and 0.91."""
 _SEED = 0
 
 
