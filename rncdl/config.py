@@ -93,6 +93,9 @@ class DetectorSettings(_Settings):
     mask_head_width: Positive = 256
     mask_head_layers: Positive = 4
     mask_head_norm: bool = True
+    mask_detail: NonNegative = 0
+    """Channels of a part of the mask head that looks at the pixels themselves (ours). It is learned
+    in `train.mask_steps`. 0: there is none (the paper)."""
     mask_loss_weight: Rate = 1.0
     """In short trainings the masks lag behind the boxes; more than 1 lets them catch up."""
     masks: Literal["auto", "on", "off"] = "auto"
@@ -151,6 +154,10 @@ class TrainSettings(_Settings):
     """How well the box of the segmenter's mask must fit the region."""
     objects_per_image: Positive = 4
     """The most of them in an image."""
+    mask_steps: NonNegative = 0
+    """Steps after the training in which the mask head alone learns on, from the annotations and
+    from objects that nobody labelled: those the finished detector is surest of, cut out by
+    `segmentation.segmenter` from its own masks (ours). 0: none (the paper)."""
     map_cache: Path | None = None
     """A folder for the maps of a backbone that is frozen as a whole: computed once, then training
     looks at them instead of the images; runs that differ behind the backbone can share it."""

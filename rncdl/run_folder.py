@@ -70,7 +70,8 @@ class RunFolder:
     plan.json              what `rncdl run` was asked for, what it chose and why, what it expected
     backbone_start.json    which weights the backbone started from, and what they have seen
     detector.safetensors   the trained detector
-    train/                 checkpoints, journal.jsonl, tensorboard, objects that nobody labelled
+    train/                 checkpoints, journal.jsonl, tensorboard, objects that nobody labelled;
+                           mask_*: the same of the steps of the mask head alone
     bank/                  region features of the pool
     discoveries/NAME/      one discovery: settings, inputs, checkpoints, journal, heads, and what
                            people decided about its clusters
@@ -135,6 +136,21 @@ class RunFolder:
     def train_objects(self) -> ObjectsFolder:
         """Objects that nobody labelled, which the detector found while it was trained."""
         return ObjectsFolder(self.train_dir / "objects")
+
+    @property
+    def mask_checkpoints(self) -> Path:
+        """Checkpoints of the steps in which the mask head alone learned on."""
+        return self.train_dir / "mask_checkpoints"
+
+    @property
+    def mask_journal(self) -> Path:
+        """Journal of these steps."""
+        return self.train_dir / "mask_journal.jsonl"
+
+    @property
+    def mask_objects(self) -> ObjectsFolder:
+        """Objects that nobody labelled, which the finished detector found for these steps."""
+        return ObjectsFolder(self.train_dir / "mask_objects")
 
     @property
     def bank_dir(self) -> Path:

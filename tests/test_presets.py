@@ -14,7 +14,7 @@ from rncdl.data.shapes import World, draw_world
 from rncdl.data.viewed_images import Pool
 from rncdl.detector.losses import supervised_losses
 from rncdl.detector.model import Detector
-from rncdl.detector.training import open_training_loader
+from rncdl.detector.training_steps import open_training_loader
 from rncdl.discovery.extraction import choose_regions, extract_features
 from rncdl.discovery.feeding import DiscoveryBatch, batch_of_extracted
 from rncdl.discovery.filling import region_choice, view_images

@@ -46,7 +46,7 @@ def supervised_losses(detector: Detector, samples: Sequence[Sample]) -> dict[str
     """
     settings = detector.settings
     device = detector.device
-    batch = _batch_of(detector, samples)
+    batch = batch_of(detector, samples)
     boxes = [sample.boxes_xyxy.to(device, non_blocking=True) for sample in samples]
     labels = [sample.labels.to(device, non_blocking=True) for sample in samples]
     maps = detector.feature_maps(batch)
@@ -96,12 +96,12 @@ def supervised_losses(detector: Detector, samples: Sequence[Sample]) -> dict[str
     if predicted is not None:
         losses["iou"] = iou_loss(predicted, regions=regions, truth_boxes=boxes)
     if detector.mask_head is not None:
-        mask_loss = _mask_loss(detector, maps, regions=regions, samples=samples)
-        losses["mask"] = settings.mask_loss_weight * mask_loss
+        of_masks = mask_loss(detector, maps, regions=regions, samples=samples, with_detail=False)
+        losses["mask"] = settings.mask_loss_weight * of_masks
     return losses
 
 
-def _batch_of(detector: Detector, samples: Sequence[Sample]) -> ImageBatch:
+def batch_of(detector: Detector, samples: Sequence[Sample]) -> ImageBatch:
     """The samples' images, with their backbone's maps where all samples bring them."""
     batch = detector.batch_images([sample.image for sample in samples])
     maps = [sample.maps for sample in samples if sample.maps is not None]
@@ -255,12 +255,13 @@ def crop_masks(masks: Tensor, boxes_xyxy: Tensor, *, mask_index: Tensor, size: i
     return (cropped[:, 0] >= 0.5).to(boxes_xyxy.dtype)
 
 
-def _mask_loss(
+def mask_loss(
     detector: Detector,
     maps: Sequence[Tensor],
     *,
     regions: Sequence[SampledRegions],
     samples: Sequence[Sample],
+    with_detail: bool,
 ) -> Tensor:
     """Mean cross-entropy of the positives' mask pixels; images without masks are left out."""
     assert detector.mask_head is not None
@@ -281,8 +282,8 @@ def _mask_loss(
         # an empty input SyncBatchNorm exchanges another number type than for half precision.)
         side_px = float(detector.settings.roi_reference_px)
         boxes[0] = boxes[0].new_tensor([[0.0, 0.0, side_px, side_px]])
-        return detector.mask_logits(maps, boxes).float().sum() * 0
-    logits = at_least_float32(detector.mask_logits(maps, boxes))
+        return detector.mask_logits(maps, boxes, with_detail=with_detail).float().sum() * 0
+    logits = at_least_float32(detector.mask_logits(maps, boxes, with_detail=with_detail))
     return functional.binary_cross_entropy_with_logits(logits, torch.cat(targets))
 
 

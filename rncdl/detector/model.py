@@ -8,15 +8,17 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
 from torchvision.models.detection.rpn import RPNHead
-from torchvision.ops import FeaturePyramidNetwork
+from torchvision.ops import FeaturePyramidNetwork, roi_align
 from torchvision.ops.feature_pyramid_network import LastLevelMaxPool
 
 from rncdl.config import DetectorSettings
 from rncdl.detector.backbone_blocks import STRIDES_PX
 from rncdl.detector.backbones import build_backbone
 from rncdl.detector.boxes import REGION_CODER, at_least_float32, clip_boxes, pyramid_anchors
+from rncdl.detector.mask_detail import MaskDetail
 from rncdl.detector.pooling import pool_regions
 from rncdl.detector.proposals import AnchorScores
 from rncdl.detector.vit import SimplePyramid
@@ -75,6 +77,10 @@ class Detector(nn.Module):
         self.known_head = _small_linear(width, num_known + 1, std=0.01)
         self.localiser = _small_linear(width, 1, std=0.01) if settings.localisation else None
         self.mask_head = _mask_head(settings) if masks else None
+        self.mask_detail: MaskDetail | None = None
+        if masks and settings.mask_detail:
+            self.mask_detail = MaskDetail(settings.mask_head_width, settings.mask_detail)
+            self.mask_detail.requires_grad_(False)  # learned by itself: see `mask_training`
         self.register_buffer("pixel_mean", torch.tensor(settings.pixel_mean), persistent=False)
         self.register_buffer("pixel_std", torch.tensor(settings.pixel_std), persistent=False)
 
@@ -109,14 +115,19 @@ class Detector(nn.Module):
         return -(-side_px // self.size_divisor) * self.size_divisor
 
     def feature_maps(self, batch: ImageBatch) -> list[Tensor]:
-        """[P2, P3, P4, P5, P6], each (B, channels, H / stride, W / stride)."""
+        """[P2, P3, P4, P5, P6], each (B, channels, H / stride, W / stride).
+
+        With `detector.mask_detail` the pixels (B, 3, H, W) themselves come last.
+        """
         maps = batch.backbone_maps
-        return self.pyramid(self.backbone(batch.pixels) if maps is None else maps)
+        levels: list[Tensor] = self.pyramid(self.backbone(batch.pixels) if maps is None else maps)
+        return levels if self.mask_detail is None else [*levels, batch.pixels]
 
     def score_anchors(self, maps: Sequence[Tensor]) -> AnchorScores:
         """The RPN's logits and offsets for every anchor of every level."""
-        logits, deltas = self.rpn_head(list(maps))
-        shapes = tuple((level.shape[2], level.shape[3]) for level in maps)
+        levels = list(maps[: len(PYRAMID_STRIDES_PX)])
+        logits, deltas = self.rpn_head(levels)
+        shapes = tuple((level.shape[2], level.shape[3]) for level in levels)
         anchors = pyramid_anchors(
             shapes,
             PYRAMID_STRIDES_PX,
@@ -154,12 +165,38 @@ class Detector(nn.Module):
             return None
         return at_least_float32(self.localiser(features)).sigmoid()[:, 0]
 
-    def mask_logits(self, maps: Sequence[Tensor], boxes: Sequence[Tensor]) -> Tensor:
-        """(R, 28, 28) mask logits of all images' boxes, in their order."""
+    def mask_logits(
+        self, maps: Sequence[Tensor], boxes: Sequence[Tensor], *, with_detail: bool = True
+    ) -> Tensor:
+        """(R, 28, 28) mask logits of all images' boxes, in their order.
+
+        `with_detail`: by the pixels too, where the detector has such a part.
+        """
         if self.mask_head is None:
             raise UserError("This detector has no mask head: it was trained on boxes alone.")
-        logits: Tensor = self.mask_head(self._pool(maps, boxes, MASK_POOL))
-        return logits[:, 0]
+        pixels = None
+        if self.mask_detail is not None and with_detail:
+            numbered = [functional.pad(own, (1, 0), value=i) for i, own in enumerate(boxes)]
+            pixels = self.pool_pixels(maps, torch.cat(numbered))
+        return self.logits_of_pooled(self._pool(maps, boxes, MASK_POOL), pixels)
+
+    def pool_pixels(self, maps: Sequence[Tensor], regions: Tensor) -> Tensor:
+        """(R, 3, 28, 28) pixels in regions (R, 5), each the number of its image and its box."""
+        ratio = self.settings.roi_sampling_ratio
+        pixels: Tensor = roi_align(maps[-1], regions, MASK_SIZE, sampling_ratio=ratio, aligned=True)
+        return pixels
+
+    def logits_of_pooled(self, pooled: Tensor, pixels: Tensor | None) -> Tensor:
+        """(R, 28, 28) mask logits from pooled features, corrected by pixels where given."""
+        assert self.mask_head is not None
+        if pixels is None or self.mask_detail is None:
+            plain: Tensor = self.mask_head(pooled)
+            return plain[:, 0]
+        convolutions, predictor = self.mask_head
+        enlarge, relu, classify = predictor.children()
+        hidden = relu(enlarge(convolutions(pooled)))
+        logits: Tensor = classify(hidden)
+        return (logits + self.mask_detail(pixels, hidden, logits))[:, 0]
 
     def _pool(self, maps: Sequence[Tensor], boxes: Sequence[Tensor], size: int) -> Tensor:
         return pool_regions(

@@ -3,13 +3,16 @@
 A region that the RPN takes for an object, that no annotation covers, and whose box a segmenter that
 knows no class confirms, is taken for one. The detector that has found them learns from them
 afterwards what objects beyond the known classes look like.
+
+A finished detector that looks again also says how well its regions fit, and where in them the
+objects are: the segmenter then begins from its masks.
 """
 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -47,6 +50,9 @@ _REFINEMENTS = 2
 _MIN_SIDE_PX = 8
 _MARGIN = 1.2
 """So much larger than the region is the box in which its object is looked for."""
+_MIN_PREDICTED_IOU = 0.7
+"""How well a finished detector must take a region to fit. 97 % of such regions of a drawn world are
+objects, and the masks of these have IoU 0.82 with the drawn ones; from 0.65 on 87 % and 0.81."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +68,24 @@ class ObjectSearch:
     """the most objects of an image"""
     regions: Search
     """which regions are looked at"""
+    by_finished_detector: bool = False
+    """whether what the detector predicts is trusted: how well regions fit, and masks"""
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> "ObjectSearch":
-        """As the settings say; without a segmenter there is none."""
+    def from_settings(
+        cls, settings: Settings, *, wanted_by: Literal["objects_at", "mask_steps"] = "objects_at"
+    ) -> "ObjectSearch":
+        """As the settings say; without a segmenter there is none.
+
+        `wanted_by`: the setting of `train` that wants it; with `mask_steps` it is the look of a
+        finished detector.
+        """
         segmenter = open_segmenter(settings.segmentation)
         if segmenter is None:
             raise UserError(
-                f"train.objects_at={settings.train.objects_at} looks for objects that nobody "
-                "labelled, and needs a segmenter to confirm them: set "
-                "segmentation.segmenter=grabcut or sam, or train.objects_at=0."
+                f"train.{wanted_by}={getattr(settings.train, wanted_by)} looks for objects that "
+                "nobody labelled, and needs a segmenter to confirm them: set "
+                f"segmentation.segmenter=grabcut or sam, or train.{wanted_by}=0."
             )
         return cls(
             segmenter,
@@ -84,6 +98,7 @@ class ObjectSearch:
                 per_image=_REGIONS_PER_IMAGE,
                 refinements=_REFINEMENTS,
             ),
+            by_finished_detector=wanted_by == "mask_steps",
         )
 
 
@@ -101,7 +116,7 @@ def look_for_objects(
     Every process calls this, looks at its share of the images and is given all that was found.
     """
     num_parts = -(-len(labels.annotations.images) // IMAGES_PER_PART)
-    origin = _origin(detector, labels, settings)
+    origin = _origin(detector, labels, search, settings)
     processes.from_main(partial(folder.begin, origin))
     missing = processes.from_main(partial(folder.missing, num_parts))
     own = missing[processes.rank :: processes.count]
@@ -128,13 +143,19 @@ def look_for_objects(
     return objects
 
 
-def _origin(detector: Detector, labels: KnownLabels, settings: Settings) -> dict[str, Any]:
+def _origin(
+    detector: Detector, labels: KnownLabels, search: ObjectSearch, settings: Settings
+) -> dict[str, Any]:
     """Everything that the objects depend on."""
     values = [value.detach().cpu().contiguous() for value in detector.state_dict().values()]
     annotations, data, train = labels.annotations, settings.data, settings.train
     images = [[str(image.path), image.height, image.width] for image in annotations.images]
     return {
-        "found_by": "the detector in training",
+        "found_by": (
+            f"the finished detector, from a predicted IoU of {_MIN_PREDICTED_IOU} on"
+            if search.by_finished_detector
+            else "the detector in training"
+        ),
         "detector": digest(*(value.numpy().tobytes() for value in values)),
         "images": digest(json.dumps(images).encode()),
         "annotations": digest(annotations.image_index.tobytes(), annotations.boxes_xyxy.tobytes()),
@@ -184,21 +205,29 @@ def _look_at(
 ) -> list[FoundObject]:
     if not samples:
         return []
-    with autocast(detector.device, choose_precision(settings.train.precision, detector.device)):
+    precision = choose_precision(settings.train.precision, detector.device)
+    with autocast(detector.device, precision):
         batch = detector.batch_images([sample.image for sample in samples])
         maps = detector.feature_maps(batch)
         located = locate(detector, maps, batch, search=search.regions)
     found: list[FoundObject] = []
-    for sample, boxes, logits in zip(samples, located.boxes, located.objectness, strict=True):
+    for i, (sample, logits) in enumerate(zip(samples, located.objectness, strict=True)):
         rows = labels.annotations.rows_of_image(sample.image_index)
         annotated = torch.from_numpy(labels.annotations.boxes_xyxy[rows]).float()
         boxes, scores = free_regions(
-            boxes.float().cpu(),
+            located.boxes[i].float().cpu(),
             logits.float().sigmoid().cpu(),
             to_sample_pixels(annotated, sample),
             search,
         )
-        masks = cut_out(sample.image, boxes, search.segmenter)
+        if search.by_finished_detector:
+            of_image = [level[i : i + 1] for level in maps]
+            with autocast(detector.device, precision):
+                fits = well_fitting(detector, of_image, boxes)
+                boxes, scores = boxes[fits], scores[fits]
+                masks = cut_out_by_masks(detector, of_image, sample.image, boxes, search.segmenter)
+        else:
+            masks = cut_out(sample.image, boxes, search.segmenter)
         kept, fitted = confirmed(boxes, masks, min_iou=search.min_iou)
         found += _as_found(sample, fitted, scores[kept], masks[kept])
     return found
@@ -223,6 +252,35 @@ def cut_out(image: Tensor, boxes_xyxy: Tensor, segmenter: Segmenter) -> Tensor:
     shown = clip_boxes(enlarge(boxes_xyxy, _MARGIN), torch.tensor(image.shape[1:]))
     pixels = np.ascontiguousarray(image.permute(1, 2, 0).numpy())
     return torch.from_numpy(segmenter.segment(pixels, shown.numpy()))
+
+
+def well_fitting(detector: Detector, maps: Sequence[Tensor], boxes_xyxy: Tensor) -> Tensor:
+    """(R,) bool, which boxes of one image the detector takes to fit their objects.
+
+    All, where it has not learned to tell.
+    """
+    features = detector.region_features(maps, [boxes_xyxy.to(detector.device)])
+    predicted = detector.predict_iou(features)
+    if predicted is None:
+        return torch.ones(len(boxes_xyxy), dtype=torch.bool)
+    return predicted.cpu() > _MIN_PREDICTED_IOU
+
+
+def cut_out_by_masks(
+    detector: Detector,
+    maps: Sequence[Tensor],
+    image: Tensor,
+    boxes_xyxy: Tensor,
+    segmenter: Segmenter,
+) -> Tensor:
+    """As `cut_out`, but the segmenter begins from the detector's own masks."""
+    if detector.mask_head is None:
+        return cut_out(image, boxes_xyxy, segmenter)
+    shown = clip_boxes(enlarge(boxes_xyxy, _MARGIN), torch.tensor(image.shape[1:]))
+    logits = detector.mask_logits(maps, [shown.to(detector.device)])
+    guesses = logits.float().sigmoid().cpu().numpy()
+    pixels = np.ascontiguousarray(image.permute(1, 2, 0).numpy())
+    return torch.from_numpy(segmenter.refine(pixels, shown.numpy(), guesses))
 
 
 def confirmed(boxes_xyxy: Tensor, masks: Tensor, *, min_iou: float) -> tuple[Tensor, Tensor]:

@@ -1,45 +1,41 @@
 """The supervised phase: one plain loop."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, nullcontext
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import Dataset
+from torch import nn
 
 from rncdl.classes import KnownLabels
 from rncdl.config import Settings, TrainSettings
-from rncdl.data.batch_loader import Batch, BatchLoader
-from rncdl.data.batches import TrainingBatches, repeat_factors
-from rncdl.data.datasets import BadImage, LabelledImages
-from rncdl.data.samples import Sample, unlabelled_sample
 from rncdl.data.unlabelled_objects import UnlabelledObjects
-from rncdl.data.variation import Variation
 from rncdl.detector.losses import SupervisedStep
-from rncdl.detector.map_cache import MapCache, SamplesWithMaps, open_map_cache
+from rncdl.detector.map_cache import MapCache, open_map_cache
+from rncdl.detector.mask_training import train_masks
 from rncdl.detector.model import Detector
 from rncdl.detector.object_search import ObjectSearch, look_for_objects
+from rncdl.detector.training_steps import (
+    accumulate_gradients,
+    cut_batch,
+    next_samples,
+    open_training_loader,
+    require_finite,
+)
 from rncdl.errors import UserError
 from rncdl.run_folder import RunFolder
 from rncdl.training.checkpoints import list_checkpoints, load_checkpoint, save_checkpoint
 from rncdl.training.interruption import StopRequest, stop_request
 from rncdl.training.journal import Journal
-from rncdl.training.meter import BadStep, Meter
+from rncdl.training.meter import Meter
 from rncdl.training.optimizer import make_sgd
-from rncdl.training.processes import Processes, autocast, choose_precision, seed_step
+from rncdl.training.processes import Processes, choose_precision, seed_step
 from rncdl.training.progress import ProgressLine, warn
 from rncdl.training.saving import Saving, save_or_stop
 from rncdl.training.schedule import Schedule, set_rate
 from rncdl.training.watching import TrainingWatch
-
-_BLANK_SIDE_PX = 128
-"""Enough for BatchNorm to see more than one place on the coarsest map."""
 
 
 @dataclass
@@ -106,6 +102,7 @@ def train_detector(
     """
     train = settings.train
     search = ObjectSearch.from_settings(settings) if train.objects_at else None
+    _check_masks(detector, settings, processes)
     precision = choose_precision(train.precision, processes.device)
     state = _first_state(detector, train, processes, precision)
     state.restore(run.train_checkpoints, processes)
@@ -131,6 +128,15 @@ def train_detector(
     if training.journal:
         training.journal.close()
     with_masks = detector.mask_head is not None
+    if with_masks and train.mask_steps:
+        train_masks(
+            detector,
+            labels,
+            settings=settings,
+            run=run,
+            processes=processes,
+            cache=training.cache,
+        )
     processes.from_main(lambda: run.save_detector(detector.state_dict(), has_masks=with_masks))
 
 
@@ -160,7 +166,7 @@ def _train_until(
     )
     with closing(iter(loader)) as batches, stop_request() as stop, line as progress:
         while state.step < last_step:
-            samples, num_readable = _next_samples(batches, settings, run, processes)
+            samples, num_readable = next_samples(batches, settings, run, processes)
             set_rate(state.optimizer, schedule.rate(state.step))
             seed_step(settings.seed, step=state.step, rank=processes.rank)
             losses = accumulate_gradients(
@@ -265,8 +271,20 @@ def _save_or_stop(
         state=state.to_dict,
         stop=stop,
         processes=processes,
-        check=lambda: _require_finite(meter.find_bad_step(), state.step),
+        check=lambda: require_finite(meter.find_bad_step(), state.step),
     )
+
+
+def _check_masks(detector: Detector, settings: Settings, processes: Processes) -> None:
+    """Before hours of training: what the masks' own training after it lacks."""
+    if detector.mask_head is not None and settings.train.mask_steps:
+        ObjectSearch.from_settings(settings, wanted_by="mask_steps")
+    elif detector.mask_detail is not None:
+        _warn(
+            f"detector.mask_detail={settings.detector.mask_detail} is learned in train.mask_steps, "
+            "which is 0: it adds nothing to the masks.",
+            processes,
+        )
 
 
 def _warn(warning: str | None, processes: Processes) -> None:
@@ -282,83 +300,13 @@ def _write(journal: Journal | None, kind: str, step: int, figures: dict[str, flo
 def _figures(meter: Meter, state: _State, *, batch_size: int) -> dict[str, float]:
     """What is written and shown of the steps since the last time."""
     read = meter.read()
-    _require_finite(read.bad_step, state.step)
+    require_finite(read.bad_step, state.step)
     return {
         "loss": sum(read.means.values()),
         **read.means,
         "rate": state.optimizer.param_groups[0]["lr"],
         "images/s": read.steps_per_second * batch_size,
     }
-
-
-def open_training_loader(
-    labels: KnownLabels,
-    *,
-    with_masks: bool,
-    settings: Settings,
-    processes: Processes,
-    first_step: int,
-    cache: MapCache | None = None,
-    objects: UnlabelledObjects | None = None,
-) -> BatchLoader[Sample]:
-    """This process's part of each step's batch, from `first_step` on, with maps from the cache.
-
-    `objects`: those that nobody labelled, to be learned from too.
-    """
-    data = settings.data
-    dataset: Dataset[Sample | BadImage] = LabelledImages(
-        labels,
-        Variation(data.short_sides_px, data.long_side_px, data.flip, settings.train.augmentation),
-        with_masks=with_masks,
-        on_bad_image=data.on_bad_image,
-        cache_mb=data.cache_mb,
-        objects=objects,
-    )
-    if cache is not None:
-        dataset = SamplesWithMaps(dataset, cache)
-    processes.share_of(settings.train.batch_size, what="train.batch_size")
-    batches = TrainingBatches(
-        labels.annotations.images,
-        batch_size=settings.train.batch_size,
-        seed=settings.seed,
-        processes=processes,
-        start_step=first_step,
-        repeats=repeat_factors(labels, data.repeat_threshold),
-    )
-    return BatchLoader(dataset, batches, workers=data.workers)
-
-
-def _next_samples(
-    batches: Iterator[Batch[Sample]], settings: Settings, run: RunFolder, processes: Processes
-) -> tuple[list[Sample], int]:
-    """This process's samples of the next step, and how many images all of them could read.
-
-    Images that were passed over are recorded. Where nobody could read any, all stop.
-    """
-    batch = next(batches)
-    if settings.data.on_bad_image == "error":
-        return batch.samples, settings.train.batch_size
-    num_readable = processes.total(len(batch.samples))
-    if num_readable < settings.train.batch_size:
-        bad_images = [bad for share in processes.gather(batch.bad_images) for bad in share]
-        processes.from_main(partial(run.record_skipped_images, bad_images))
-    if not num_readable:
-        raise UserError(
-            f"None of a whole batch's images can be read; see {run.skipped_images_file}."
-        )
-    return batch.samples, num_readable
-
-
-def cut_batch(
-    samples: list[Sample], train: TrainSettings, processes: Processes
-) -> list[list[Sample]]:
-    """The parts of a process's samples: as many in every process, whatever it could read.
-
-    Where images are missing, the last parts may be short or empty.
-    """
-    full = train.batch_size // processes.count
-    size = -(-full // train.accumulate)
-    return [samples[start : start + size] for start in range(0, full, size)]
 
 
 def _open_journal(
@@ -368,56 +316,6 @@ def _open_journal(
         return None
     board = run.train_dir / "tensorboard" if settings.train.tensorboard else None
     return Journal(run.train_journal, resume_step=first_step, tensorboard_dir=board)
-
-
-def accumulate_gradients(
-    model: nn.Module,
-    parts: Sequence[list[Sample]],
-    *,
-    num_images: float,
-    scaler: torch.amp.GradScaler,
-    precision: torch.dtype,
-) -> dict[str, Tensor]:
-    """Gradients of the batch's mean loss, part by part; returns the mean of each loss term.
-
-    num_images: how many a process has on average. Every part takes its pass, as other processes
-    may wait in it for this one: an empty part with an image that counts for nothing.
-    """
-    stand_in = next(chain.from_iterable(parts), None) or blank_sample()
-    device = next(model.parameters()).device
-    totals: dict[str, Tensor] = {}
-    for index, part in enumerate(parts):
-        is_last = index == len(parts) - 1
-        defer = (
-            model.no_sync()
-            if isinstance(model, DistributedDataParallel) and not is_last
-            else nullcontext()
-        )
-        with defer:
-            with autocast(device, precision):
-                losses: dict[str, Tensor] = model(part or [stand_in])
-            share = len(part) / num_images
-            total = torch.stack(list(losses.values())).sum()
-            scaler.scale(total * share).backward()
-        for name, loss in losses.items():
-            totals[name] = totals.get(name, 0) + loss.detach() * share
-    return totals
-
-
-def blank_sample() -> Sample:
-    """A grey image without annotations."""
-    grey = torch.full((3, _BLANK_SIDE_PX, _BLANK_SIDE_PX), 128, dtype=torch.uint8)
-    return unlabelled_sample(grey, image_index=-1, path="")
-
-
-def _require_finite(bad: BadStep | None, step: int) -> None:
-    if bad is not None:
-        images = "\n  ".join(bad.about)
-        raise UserError(
-            f"Step {step - bad.steps_ago}: the loss is not finite ({', '.join(bad.names)}). The "
-            "last checkpoint is from before it; try a lower train.rate or a longer "
-            f"train.warmup_steps, or look at the images of this batch:\n  {images}"
-        )
 
 
 def _step(state: _State, *, clip: float) -> None:

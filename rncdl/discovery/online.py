@@ -13,7 +13,7 @@ from rncdl.data.batches import TrainingBatches, repeat_factors
 from rncdl.data.viewed_images import Pool, ViewedImage
 from rncdl.detector.losses import supervised_losses
 from rncdl.detector.model import Detector
-from rncdl.detector.training import blank_sample, open_training_loader
+from rncdl.detector.training_steps import blank_sample, open_training_loader
 from rncdl.discovery.extraction import (
     ExtractedRegions,
     choose_regions,

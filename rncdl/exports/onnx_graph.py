@@ -64,7 +64,7 @@ class ImageToDetections(nn.Module):
             long_side_px=self.data.long_side_px,
         )
         pixels = self._prepare(resize(image.permute(2, 0, 1).float(), given_hw, size_hw), size_hw)
-        maps = self.detector.pyramid(self.detector.backbone(pixels))
+        maps = self.detector.feature_maps(ImageBatch(pixels, []))
         boxes, objectness = self._propose(maps, size_hw)
         boxes, features = self._refine(maps, boxes, size_hw)
         probabilities = self.classifier.probabilities(
@@ -91,9 +91,10 @@ class ImageToDetections(nn.Module):
     def _propose(self, maps: Sequence[Tensor], size_hw: Tensor) -> tuple[Tensor, Tensor]:
         """Boxes (P, 4) and objectness (P,) of the RPN's best, the best first."""
         search, settings = self.limits.search, self.detector.settings
+        pyramid = list(maps[: len(PYRAMID_STRIDES_PX)])
         per_level = zip(
-            maps,
-            *self.detector.rpn_head(list(maps)),
+            pyramid,
+            *self.detector.rpn_head(pyramid),
             PYRAMID_STRIDES_PX,
             settings.anchor_sizes_px,
             strict=True,
@@ -156,8 +157,11 @@ class ImageToDetections(nn.Module):
         return rows[order], labels[order], best
 
     def _mask_logits(self, maps: Sequence[Tensor], boxes: Tensor) -> Tensor:
-        assert self.detector.mask_head is not None
-        return self.detector.mask_head(self._pool(maps, boxes, MASK_POOL))[:, 0]
+        pixels = None
+        if self.detector.mask_detail is not None:
+            in_first_image = functional.pad(boxes, (1, 0))
+            pixels = self.detector.pool_pixels(maps, in_first_image)
+        return self.detector.logits_of_pooled(self._pool(maps, boxes, MASK_POOL), pixels)
 
     def _pool(self, maps: Sequence[Tensor], boxes: Tensor, size: int) -> Tensor:
         """(R, channels, size, size), each level's boxes by RoIAlign, in the order of the boxes."""

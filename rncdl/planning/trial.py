@@ -14,7 +14,7 @@ from rncdl.data.samples import Sample
 from rncdl.data.viewed_images import Pool
 from rncdl.detector.losses import SupervisedStep
 from rncdl.detector.model import Detector
-from rncdl.detector.training import accumulate_gradients, cut_batch, open_training_loader
+from rncdl.detector.training_steps import accumulate_gradients, cut_batch, open_training_loader
 from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.filling import time_extraction
 from rncdl.discovery.recipe import BankRecipe

@@ -19,6 +19,15 @@ class Segmenter(ABC):
         pixels to tell object from background is its own mask; one outside the image has none.
         """
 
+    def refine(
+        self, image: np.ndarray, boxes_xyxy: np.ndarray, probabilities: np.ndarray
+    ) -> np.ndarray:
+        """As `segment`, begun from masks (R, S, S) in [0, 1] that lie over the boxes.
+
+        A segmenter that cannot begin from masks looks at the boxes alone.
+        """
+        return self.segment(image, boxes_xyxy)
+
 
 def open_segmenter(settings: SegmentationSettings) -> Segmenter | None:
     """The segmenter that the settings name; None where they name none."""

@@ -13,7 +13,8 @@ from rncdl.data.samples import Sample
 from rncdl.detector import map_cache
 from rncdl.detector.map_cache import MapCache, open_map_cache, stack_maps
 from rncdl.detector.model import Detector
-from rncdl.detector.training import open_training_loader, train_detector
+from rncdl.detector.training import train_detector
+from rncdl.detector.training_steps import open_training_loader
 from rncdl.errors import UserError
 from rncdl.run_folder import RunFolder
 from rncdl.training.journal import read_journal

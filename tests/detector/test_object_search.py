@@ -1,6 +1,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,8 +17,10 @@ from rncdl.detector.object_search import (
     ObjectSearch,
     confirmed,
     cut_out,
+    cut_out_by_masks,
     free_regions,
     look_for_objects,
+    well_fitting,
 )
 from rncdl.errors import UserError
 from rncdl.training.processes import Processes
@@ -78,6 +81,55 @@ def test_masks_that_do_not_fit_their_regions_confirm_none():
 def test_without_a_segmenter_there_is_no_search():
     with pytest.raises(UserError, match=r"segmentation\.segmenter=grabcut"):
         ObjectSearch.from_settings(change(Settings(), train={"objects_at": 0.5}))
+    with pytest.raises(UserError, match=r"train\.mask_steps=9 looks for objects"):
+        ObjectSearch.from_settings(
+            change(Settings(), train={"mask_steps": 9}), wanted_by="mask_steps"
+        )
+
+
+class _Remembering(Ellipses):
+    """Remembers the guesses it is to begin from."""
+
+    def __init__(self) -> None:
+        self.guesses: list[np.ndarray] = []
+
+    def refine(
+        self, image: np.ndarray, boxes_xyxy: np.ndarray, probabilities: np.ndarray
+    ) -> np.ndarray:
+        self.guesses.append(probabilities)
+        return self.segment(image, boxes_xyxy)
+
+
+@torch.no_grad()
+def test_a_finished_detector_cuts_out_what_its_masks_guess_around_the_regions(detector: Detector):
+    detector.eval()
+    segmenter = _Remembering()
+    image = torch.randint(0, 256, (3, 64, 64), dtype=torch.uint8)
+    maps = detector.feature_maps(detector.batch_images([image]))
+    boxes = torch.tensor([[10.0, 10, 30, 30], [40, 40, 64, 64]])
+    masks = cut_out_by_masks(detector, maps, image, boxes, segmenter)
+    enlarged = torch.tensor([[8.0, 8, 32, 32], [37.6, 37.6, 64, 64]])
+    expected = detector.mask_logits(maps, [enlarged]).sigmoid()
+    torch.testing.assert_close(torch.from_numpy(segmenter.guesses[0]), expected)
+    assert torch.equal(masks, cut_out(image, boxes, Ellipses()))
+
+
+@pytest.mark.parametrize(("fit", "kept"), [(0.69, False), (0.71, True)])
+@torch.no_grad()
+def test_only_regions_that_seem_to_fit_count_where_that_was_learned(
+    tiny_settings: DetectorSettings, fit: float, kept: bool
+):
+    boxes = torch.tensor([[10.0, 10, 30, 30], [40, 40, 64, 64]])
+    for learned in (True, False):
+        settings = tiny_settings.model_copy(update={"localisation": learned})
+        detector = Detector(settings, 1, masks=True).eval()
+        if detector.localiser is not None:
+            torch.nn.init.zeros_(detector.localiser.weight)
+            torch.nn.init.constant_(detector.localiser.bias, float(np.log(fit / (1 - fit))))
+        image = torch.zeros(3, 64, 64, dtype=torch.uint8)
+        maps = detector.feature_maps(detector.batch_images([image]))
+        assert well_fitting(detector, maps, boxes).tolist() == [kept or not learned] * 2
+        assert well_fitting(detector, maps, NO_BOXES).shape == (0,)
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ from rncdl.data.batches import TrainingBatches
 from rncdl.data.samples import Sample, unlabelled_sample
 from rncdl.detector.losses import SupervisedStep, supervised_losses
 from rncdl.detector.model import Detector
-from rncdl.detector.training import accumulate_gradients, cut_batch, train_detector
+from rncdl.detector.training import train_detector
+from rncdl.detector.training_steps import accumulate_gradients, cut_batch
 from rncdl.errors import UserError
 from rncdl.run_folder import RunFolder
 from rncdl.training.processes import Processes

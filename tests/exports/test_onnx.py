@@ -47,6 +47,8 @@ def made_up_detector(settings: Settings, *, masks: bool) -> Detector:
     torch.nn.init.normal_(detector.box_regressor.weight, std=0.3)
     if detector.localiser is not None:
         torch.nn.init.normal_(detector.localiser.weight, std=0.3)
+    if detector.mask_detail is not None:
+        torch.nn.init.normal_(detector.mask_detail.correction.weight)
     return detector.eval()
 
 
@@ -128,6 +130,10 @@ def test_agreements_add_up():
         pytest.param(
             lambda: made_up_predictor("predict.refinements=2", "predict.mask_share=0.7"),
             id="refined twice, moved to masks",
+        ),
+        pytest.param(
+            lambda: made_up_predictor("detector.mask_detail=4", "predict.mask_share=0.7"),
+            id="moved to masks of some detail",
         ),
         pytest.param(
             lambda: made_up_predictor("predict.known=trained", "predict.score=objectness"),

@@ -27,7 +27,7 @@ from rncdl.training.interruption import Interrupted
 from rncdl.training.journal import read_journal
 from rncdl.training.processes import choose_device, choose_precision
 from tests.pipeline.test_demo import EVERY_REGION, TINY
-from tests.pipeline.tiny import SETTINGS, TEACHER, WITH_OBJECTS
+from tests.pipeline.tiny import SETTINGS, TEACHER, WITH_MASK_STEPS
 from tests.pretend_gpu import GPU, pretend_gpu
 
 ON_GPU = [
@@ -104,10 +104,11 @@ def test_objects_nobody_labelled_are_found_and_learned_from(
     interrupted(5)
     with pretend_gpu():
         with pytest.raises(Interrupted, match="step 5"):
-            train(tmp_path / "run", world, *WITH_OBJECTS)
+            train(tmp_path / "run", world, *WITH_MASK_STEPS)
         resume_training(tmp_path / "run", [])
     folder = RunFolder(tmp_path / "run")
     assert len(folder.train_objects.read()) > 0
+    assert len(folder.mask_objects.read()) > 0
     assert folder.detector_file.read_bytes() != RunFolder(run).detector_file.read_bytes()
 
 

@@ -20,7 +20,7 @@ from rncdl.discovery.object_bank import open_object_bank
 from rncdl.discovery.online import train_heads_online
 from rncdl.discovery.training import train_heads
 from rncdl.experiments.baselines.methods import METHODS
-from tests.pipeline.tiny import SETTINGS, TEACHER, WITH_OBJECTS, run_rncdl
+from tests.pipeline.tiny import SETTINGS, TEACHER, WITH_MASK_STEPS, run_rncdl
 
 TRAINERS = (train_detector, open_bank, open_object_bank, train_heads, train_heads_online)
 COMPARED = ("kmeans-features", "weng")
@@ -71,7 +71,7 @@ def train_and_discover(files: Path, images: Path, run: Path, *, known: str) -> N
     run_rncdl(
         *("train", "--run", run, "--labelled", files / "labelled.json", "--images", images),
         *("--known", known, "--val", files / "val.json", "--val-images", images),
-        *(*SETTINGS, *QUICK, *WITH_OBJECTS, "train.evaluate_every=2"),
+        *(*SETTINGS, *QUICK, *WITH_MASK_STEPS, "train.evaluate_every=2"),
     )
     run_rncdl(
         *("discover", "--run", run, "--unlabelled", files / "unlabelled.json"),
@@ -97,6 +97,7 @@ def test_scrambled_novel_labels_change_no_training_artefact(world: Path, tmp_pat
                 for path in [
                     run / "detector.safetensors",
                     *sorted((run / "train" / "objects").glob("part_*")),
+                    *sorted((run / "train" / "mask_objects").glob("part_*")),
                     run / "discoveries" / "main" / "heads.safetensors",
                     run / "discoveries" / "taught" / "heads.safetensors",
                     *sorted((run / "bank").glob("*.[fi]*")),

@@ -17,7 +17,7 @@ from rncdl.config import resolve_settings
 from rncdl.data.annotations import load_annotations
 from rncdl.data.samples import Sample
 from rncdl.detector.backbones import build_backbone
-from rncdl.detector.training import open_training_loader
+from rncdl.detector.training_steps import open_training_loader
 from rncdl.run_folder import RunFolder
 from rncdl.training.checkpoints import list_checkpoints, load_checkpoint
 from rncdl.training.journal import read_journal
@@ -25,6 +25,7 @@ from rncdl.training.processes import join_processes
 from tests.pipeline.tiny import (
     HANGS_S,
     SETTINGS,
+    WITH_MASK_STEPS,
     WITH_OBJECTS,
     command,
     environment,
@@ -205,7 +206,9 @@ def test_a_loss_that_is_not_finite_names_the_images(world: Path, tmp_path: Path)
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("wishes", [[], WITH_OBJECTS], ids=["", "objects"])
+@pytest.mark.parametrize(
+    "wishes", [[], WITH_OBJECTS, WITH_MASK_STEPS], ids=["", "objects", "mask steps"]
+)
 def test_two_processes_end_with_the_same_weights_and_share_the_batch(
     world: Path, tmp_path: Path, wishes: list[str]
 ):

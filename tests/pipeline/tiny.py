@@ -74,6 +74,9 @@ SETTINGS = [
 WITH_OBJECTS = ["train.objects_at=0.5", "train.objects_min_score=0", "train.objects_per_image=2"]
 """Changes of the settings: a look for objects that nobody labelled, after the third step."""
 
+WITH_MASK_STEPS = [*WITH_OBJECTS, "train.mask_steps=3", "detector.mask_detail=4"]
+"""And one by the finished detector, from which its mask head learns on."""
+
 
 TEACHER = ("discover.teacher=auto", "teacher.weights=none", "teacher.gate=0")
 """Without weights of others: the detector's own backbone. The masks of a detector that has hardly

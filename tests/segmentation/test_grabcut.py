@@ -121,3 +121,61 @@ def test_every_mask_lies_in_its_box_and_every_visible_box_has_one(corner, sides,
     touched = box_mask(box, *size)
     assert not (found & ~touched).any()
     assert found.any() == touched.any()
+
+
+def guesses(masks: np.ndarray, boxes: np.ndarray, *, cells: int = 28) -> np.ndarray:
+    """The share of each cell of a box that the mask covers, from a mask drawn large."""
+    crops = []
+    for mask, (x0, y0, x1, y1) in zip(masks, boxes.astype(int), strict=True):
+        crop = mask[y0:y1, x0:x1].astype(np.float32)
+        crops.append(cv2.resize(crop, (cells, cells), interpolation=cv2.INTER_LINEAR))
+    return np.stack(crops)
+
+
+def test_nothing_to_refine_gives_no_mask():
+    image, _, _ = scene()
+    found = GrabCut().refine(image, np.zeros((0, 4)), np.zeros((0, 28, 28)))
+    assert found.shape == (0, SIDE_PX, SIDE_PX)
+
+
+def test_a_rough_guess_is_refined_to_the_discs():
+    image, boxes, truth = scene()
+    small = np.stack([cv2.erode(mask.astype(np.uint8), np.ones((7, 7))) > 0 for mask in truth])
+    unsure = 0.2 + 0.6 * guesses(small, boxes)
+    assert (iou(small, truth) < 0.75).all()
+    assert (iou(GrabCut().refine(image, boxes, unsure), truth) > 0.93).all()
+
+
+def test_what_the_guess_is_sure_of_stays():
+    """Even where the colours say otherwise: half of a disc, or the ground beside it."""
+    image, boxes, _ = scene()
+    left = np.zeros((2, 28, 28))
+    left[:, :, :14] = 1
+    found = GrabCut().refine(image, boxes, left)
+    for mask, (x0, y0, x1, y1) in zip(found, boxes.astype(int), strict=True):
+        assert mask[y0:y1, x0 : (x0 + x1) // 2 - 1].all()
+        assert not mask[y0:y1, (x0 + x1) // 2 + 1 :].any()
+
+
+def test_of_two_discs_in_a_box_the_guessed_one_is_cut_out():
+    image, boxes, truth = scene()
+    both = np.array([[*boxes[:, :2].min(0), *boxes[:, 2:].max(0)]])
+    for mask in truth:
+        rough = 0.05 + 0.85 * guesses(mask[None], both)
+        assert iou(GrabCut().refine(image, both, rough), mask[None])[0] > 0.93
+
+
+@pytest.mark.parametrize("guess", [np.zeros((5, 5)), np.ones((5, 5)), np.full((5, 5), 0.5)])
+@pytest.mark.parametrize("box", [(9, 9, 60, 50), (-30, 5, -2, 20), (3, 3, 4, 4), (40, 40, 40, 60)])
+def test_a_refined_mask_lies_in_its_box_whatever_the_guess(box, guess):
+    image, _, _ = scene()
+    [found] = GrabCut().refine(image, np.array([box], dtype=np.float64), guess[None])
+    assert not (found & ~box_mask(box)).any()
+
+
+def test_a_few_pixels_of_a_huge_object_are_no_obstacle():
+    image = np.random.default_rng(0).integers(0, 256, (1500, 1500, 3), dtype=np.uint8)
+    speck = np.zeros((1, 300, 300))
+    speck[0, 150, 150] = 1
+    [found] = GrabCut().refine(image, np.array([[100.0, 100.0, 1400.0, 1400.0]]), speck)
+    assert found.sum() < 100
