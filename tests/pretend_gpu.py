@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -17,6 +18,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda:0")
+_STREAM = SimpleNamespace(is_capturing=lambda: False)
+"""AdamW asks it whether its steps are being recorded."""
 
 
 class PretendTensor(Tensor):
@@ -290,6 +293,7 @@ def pretend_gpu(*, bf16: bool = True) -> Iterator[Waits]:
             patch("torch.cuda.synchronize", lambda device=None: None),
             patch("torch.cuda.is_bf16_supported", lambda including_emulation=True: bf16),
             patch("torch.cuda.get_device_name", lambda device=None: "a pretended GPU"),
+            patch("torch.accelerator.current_stream", lambda device=None: _STREAM),
             patch("torch.set_float32_matmul_precision", lambda precision: None),  # the CPU's too
             patch("torch.tensor", _tensor),
             patch("torch.as_tensor", _tensor),

@@ -19,8 +19,8 @@ class MaskDetail(nn.Module):
             _layer(channels + mask_width + 1, channels), _layer(channels, channels)
         )
         self.correction = nn.Conv2d(channels, 1, 1)
-        nn.init.zeros_(self.correction.weight)
-        nn.init.zeros_(self.correction.bias)
+        for values in self.correction.parameters():
+            nn.init.zeros_(values)
 
     def forward(self, pixels: Tensor, hidden: Tensor, logits: Tensor) -> Tensor:
         """(R, 1, S, S) what is to be added to the logits (R, 1, S, S).
