@@ -90,11 +90,13 @@ def measure(run: RunFolder, discovery: str, oracle: Path, *, clusters: int, star
     purities = [one.nmi for one in scores if one is not None]
     compact = np.array([compactness(features, one) for one in found])
     kept = objects.labels[held_out].numpy()
-    criteria = {
+    criteria: dict[str, np.ndarray] = {
         "agreement with the other starts": agreements(found),
         "inertia": compact[:, 0],
         "silhouette": compact[:, 1],
-        "held-out known objects in their class": [(one[num_open:] == kept).mean() for one in found],
+        "held-out known objects in their class": np.array(
+            [(one[num_open:] == kept).mean() for one in found]
+        ),
     }
     rows = [
         ["mean of all starts", "", "", f"{np.mean(accuracies):.3f}", f"{np.mean(purities):.3f}"]

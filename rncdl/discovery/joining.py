@@ -29,12 +29,12 @@ def join_clusters(features: Tensor, found: Tensor, *, num_known: int, num_cluste
     if not len(clusters):
         return found
     centroids = torch.stack([features[found == one].mean(0) for one in clusters])
-    numbers = np.arange(len(clusters))
+    numbers = list(range(len(clusters)))
     if len(clusters) > num_clusters:
         tree = linkage(pdist(centroids.double().cpu().numpy()), "average")
-        numbers = fcluster(tree, num_clusters, "maxclust") - 1
+        numbers = (fcluster(tree, num_clusters, "maxclust") - 1).tolist()
     joined = found.clone()
-    for one, number in zip(clusters, numbers.tolist(), strict=True):
+    for one, number in zip(clusters, numbers, strict=True):
         joined[found == one] = num_known + number
     return joined
 

@@ -9,6 +9,7 @@ from rncdl.detector.locating import Search, likelihood, locate
 from rncdl.detector.model import Detector
 from rncdl.discovery.object_views import ObjectChoice, ObjectFinder
 from rncdl.discovery.teacher import find_teacher, load_teacher
+from rncdl.segmentation.segmenter import Segmenter
 
 CHOICE = ObjectChoice(
     search=Search(before_nms=20, nms=0.7, per_image=20),
@@ -19,7 +20,7 @@ CHOICE = ObjectChoice(
 )
 
 
-class WholeBoxes:
+class WholeBoxes(Segmenter):
     """A segmenter that takes the whole box for the object."""
 
     def segment(self, image: np.ndarray, boxes_xyxy: np.ndarray) -> np.ndarray:
