@@ -125,10 +125,12 @@ def train_masks(
     Every process calls this; the first one writes. Raises `Interrupted`, with a checkpoint saved,
     when asked to stop.
     """
-    search = ObjectSearch.from_settings(settings, wanted_by="mask_steps")
-    objects = look_for_objects(
-        detector, labels, search, run.mask_objects, settings=settings, processes=processes
-    )
+    objects = None
+    if settings.train.objects_at > 0:
+        search = ObjectSearch.from_settings(settings, wanted_by="mask_steps")
+        objects = look_for_objects(
+            detector, labels, search, run.mask_objects, settings=settings, processes=processes
+        )
     state = _first_state(detector, settings, processes)
     state.restore(run.mask_checkpoints, processes)
     _train(
@@ -161,7 +163,7 @@ def _train(
     state: _State,
     model: nn.Module,
     labels: KnownLabels,
-    objects: UnlabelledObjects,
+    objects: UnlabelledObjects | None,
     *,
     settings: Settings,
     run: RunFolder,

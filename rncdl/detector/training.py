@@ -276,10 +276,8 @@ def _save_or_stop(
 
 
 def _check_masks(detector: Detector, settings: Settings, processes: Processes) -> None:
-    """Before hours of training: what the masks' own training after it lacks."""
-    if detector.mask_head is not None and settings.train.mask_steps:
-        ObjectSearch.from_settings(settings, wanted_by="mask_steps")
-    elif detector.mask_detail is not None:
+    """Before hours of training: whether a part of the mask head will never learn."""
+    if detector.mask_detail is not None and not settings.train.mask_steps:
         _warn(
             f"detector.mask_detail={settings.detector.mask_detail} is learned in train.mask_steps, "
             "which is 0: it adds nothing to the masks.",

@@ -85,10 +85,11 @@ def test_without_masks_in_the_labels_nothing_is_learned_or_looked_for(world: Pat
     assert not RunFolder(run).mask_checkpoints.exists()
 
 
-def test_a_missing_segmenter_is_told_of_before_the_first_step(
+def test_where_no_objects_are_wanted_annotations_alone_teach(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.undo()
-    said = run_rncdl(*begin(world, tmp_path / "run", "train.objects_at=0"), code=2)
-    assert "train.mask_steps=3 looks for objects" in said
-    assert "train:" not in said
+    monkeypatch.undo()  # no segmenter is needed
+    run = tmp_path / "annotated"
+    run_rncdl(*begin(world, run, "train.objects_at=0"))
+    assert not RunFolder(run).mask_objects.path.exists()
+    assert weights(run)["mask_detail.correction.weight"].any()
