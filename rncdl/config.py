@@ -157,7 +157,7 @@ class TrainSettings(_Settings):
     mask_steps: NonNegative = 0
     """Steps after the training in which the mask head alone learns on, from the annotations and,
     with `train.objects_at`, from objects that nobody labelled: those the finished detector is
-    surest of, cut out by `segmentation.segmenter` from its own masks (ours). 0: none (the paper)."""
+    surest of, cut out by `segmentation.segmenter` from its own masks (ours). 0: none (paper)."""
     map_cache: Path | None = None
     """A folder for the maps of a backbone that is frozen as a whole: computed once, then training
     looks at them instead of the images; runs that differ behind the backbone can share it."""
