@@ -70,7 +70,13 @@ class Estimate:
     def load(cls, path: Path) -> "Estimate":
         """What `save` has written."""
         noted = json.loads(path.read_text("utf-8"))
-        return cls(**{**noted, "curve": tuple(Point(**point) for point in noted["curve"])})
+        try:
+            return cls(**{**noted, "curve": tuple(Point(**point) for point in noted["curve"])})
+        except (KeyError, TypeError) as error:
+            raise UserError(
+                f"{path}: an estimate of another version; delete it, or make it anew with "
+                "rncdl estimate-classes."
+            ) from error
 
 
 @dataclass(frozen=True)

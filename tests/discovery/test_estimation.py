@@ -86,3 +86,11 @@ def test_the_estimate_in_words_and_in_a_file(tmp_path: Path):
     assert "About 12 new classes (between 6 and 13)" in found.line()
     found.save(tmp_path / "estimate.json")
     assert Estimate.load(tmp_path / "estimate.json") == found
+
+
+def test_an_estimate_of_another_version_is_told_of(tmp_path: Path):
+    path = tmp_path / "estimate.json"
+    point = '{"num_clusters": 2, "accuracy": 1, "spread": 0}'
+    path.write_text('{"num_clusters": 2, "low": 2, "high": 2, "curve": [' + point + "]}")
+    with pytest.raises(UserError, match="another version"):
+        Estimate.load(path)
