@@ -178,6 +178,9 @@ class PredictSettings(_Settings):
     mask_share: Fraction = 0.0
     """How far a box is then moved to where its mask ends. 0: not at all (the paper); above, masks
     of all regions are drawn. Masks fit objects of novel classes better than the regressor does."""
+    region_nms: Fraction | None = None
+    """Of refined boxes that overlap by more than this only the likeliest object is kept, whatever
+    their classes (ours); null: all of them (the paper)."""
     score: Literal["softmax", "foreground", "objectness", "localisation"] = "softmax"
     """softmax: class probability. The others multiply it by how likely the region is an object:
     foreground by the known head's old background row, objectness by the RPN, localisation by the
@@ -267,9 +270,10 @@ class TeacherSettings(_Settings):
     """A file, or auto: what is installed, cached or can be downloaded."""
     objects_per_image: Positive = 6
     """The most regions that may be objects, after NMS, the likeliest first."""
-    masks: Literal["both", "own", "segmenter"] = "both"
+    masks: Literal["both", "own", "segmenter", "none"] = "both"
     """What objects are cut out by: the detector's mask head, `segmentation.segmenter`, or of both
-    the mask that agrees with the region better."""
+    the mask that agrees with the region better; none: not at all, what lies around them is shown
+    too, which is better on photographs."""
     crop_px: Positive = 96
     """Side of what it is shown; DINOv2 takes multiples of 14, such as 224."""
     padding: Fraction = 0.1

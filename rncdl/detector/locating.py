@@ -1,9 +1,11 @@
 """Where the objects of an image may be: the RPN's boxes, refined."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
+from torchvision.ops import nms
 
 from rncdl.detector.mask_boxes import fit_to_masks
 from rncdl.detector.model import Detector, ImageBatch
@@ -24,6 +26,8 @@ class Search:
     """how often the regressor moves the boxes"""
     mask_share: float = 0.0
     """how far, after that, they are moved to where their masks end"""
+    region_nms: float | None = None
+    """among refined boxes, whatever their class; None: none"""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ def locate(
     search: Search,
     scores: AnchorScores | None = None,
 ) -> Located:
-    """The RPN's boxes, refined, and fitted to their masks where the search wants that.
+    """The RPN's boxes, refined, kept apart and fitted to their masks where the search wants that.
 
     `scores`: of the anchors, where the caller has them already.
     """
@@ -63,13 +67,33 @@ def locate(
     for _ in range(search.refinements):
         features = detector.region_features(maps, boxes)
         boxes = detector.refine_boxes(features, boxes, batch.sizes_hw)
+    objectness = [proposal.objectness for proposal in proposals]
+    located = Located(boxes, features, objectness, detector.predict_iou(features))
+    if search.region_nms is not None:
+        located = keep_apart(located, overlap=search.region_nms)
     if search.mask_share > 0 and detector.mask_head is not None:
-        boxes = fit_to_masks(detector, maps, boxes, batch.sizes_hw, share=search.mask_share)
+        fitted = fit_to_masks(
+            detector, maps, located.boxes, batch.sizes_hw, share=search.mask_share
+        )
+        located = replace(located, boxes=fitted)
+    return located
+
+
+def keep_apart(located: Located, *, overlap: float) -> Located:
+    """The regions that overlap no likelier one by more than `overlap`, the likeliest first."""
+    counts = [len(own) for own in located.boxes]
+    likely = likelihood(torch.cat(located.objectness), located.localisation).split(counts)
+    kept = [
+        nms(boxes.float(), scores, overlap)
+        for boxes, scores in zip(located.boxes, likely, strict=True)
+    ]
+    starts = torch.tensor([0, *counts[:-1]]).cumsum(0).tolist()
+    rows = torch.cat([start + own for start, own in zip(starts, kept, strict=True)])
     return Located(
-        boxes,
-        features,
-        [proposal.objectness for proposal in proposals],
-        detector.predict_iou(features),
+        [boxes[own] for boxes, own in zip(located.boxes, kept, strict=True)],
+        located.features[rows],
+        [logits[own] for logits, own in zip(located.objectness, kept, strict=True)],
+        None if located.localisation is None else located.localisation[rows],
     )
 
 

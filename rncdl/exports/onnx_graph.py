@@ -25,6 +25,7 @@ from rncdl.detector.boxes import (
     has_area,
     level_anchors,
 )
+from rncdl.detector.locating import likelihood
 from rncdl.detector.mask_boxes import looked_at, move_to_masks
 from rncdl.detector.model import BOX_POOL, MASK_POOL, PYRAMID_STRIDES_PX, ImageBatch
 from rncdl.detector.pooling import assign_levels
@@ -66,11 +67,10 @@ class ImageToDetections(nn.Module):
         pixels = self._prepare(resize(image.permute(2, 0, 1).float(), given_hw, size_hw), size_hw)
         maps = self.detector.feature_maps(ImageBatch(pixels, []))
         boxes, objectness = self._propose(maps, size_hw)
-        boxes, features = self._refine(maps, boxes, size_hw)
+        boxes, features, objectness, fit = self._refine(maps, boxes, objectness, size_hw)
         probabilities = self.classifier.probabilities(
             features, batch=ImageBatch(pixels, []), boxes=[boxes]
         )
-        fit = self.detector.predict_iou(features)
         scores = self.classifier.scores(probabilities, objectness, fit)
         rows, labels, best = self._choose(boxes, scores)
         chosen = boxes[rows]
@@ -123,20 +123,34 @@ class ImageToDetections(nn.Module):
         )
 
     def _refine(
-        self, maps: Sequence[Tensor], boxes: Tensor, size_hw: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The boxes moved as the settings say, and the features of the last ones before that."""
+        self, maps: Sequence[Tensor], boxes: Tensor, objectness: Tensor, size_hw: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """The boxes moved and kept apart as the settings say, and the features before that.
+
+        With them come the objectness and the predicted IoU, if any, of those that are kept.
+        """
         search = self.limits.search
         features = torch.empty(0)
         for _ in range(search.refinements):
             features = self.detector.box_head(self._pool(maps, boxes, BOX_POOL))
             moved = REGION_CODER.decode_single(self.detector.box_regressor(features), boxes)
             boxes = clip_boxes(moved, size_hw)
+        fit = self.detector.predict_iou(features)
+        if search.region_nms is not None:
+            _, rows = suppress_within_classes(
+                boxes,
+                likelihood(objectness, fit)[None],
+                nms=search.region_nms,
+                min_score=_LOWEST,
+                most_per_class=search.per_image,
+            )
+            boxes, features, objectness = boxes[rows], features[rows], objectness[rows]
+            fit = None if fit is None else fit[rows]
         if search.mask_share > 0 and self.detector.mask_head is not None:
             shown = looked_at(boxes, size_hw)
             masks = self._mask_logits(maps, shown) > 0
             boxes = move_to_masks(boxes, masks, shown, share=search.mask_share)
-        return boxes, features
+        return boxes, features, objectness, fit
 
     def _choose(self, boxes: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Row, label and score (D,) of the best detections after NMS within each class."""

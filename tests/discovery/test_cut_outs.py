@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from rncdl.discovery.cut_outs import GREY, cut_out, extent, extents
+from rncdl.discovery.cut_outs import GREY, cut_out, extent, extents, show_around
 
 
 def test_an_empty_mask_shows_nothing():
@@ -55,3 +55,24 @@ def test_large_objects_are_averaged_down():
     image[::2, ::2] = image[1::2, 1::2] = 200
     picture = cut_out(image, np.ones((64, 64), bool), side_px=8, padding=0)
     assert np.abs(picture.astype(int) - 100).max() <= 1
+
+
+def test_a_box_is_shown_with_what_lies_around_it():
+    image = np.full((40, 60, 3), 10, np.uint8)
+    image[10:20, 20:40] = 250
+    picture = show_around(image, np.array([20, 10, 40, 20]), side_px=40, padding=0.5)
+    assert (picture[15:25, 10:30] == 250).all()  # the box, as it is
+    is_box = np.zeros((40, 40), bool)
+    is_box[15:25, 10:30] = True
+    is_image = np.zeros((40, 40), bool)
+    is_image[5:] = True  # the square begins five rows above the image
+    assert (picture[is_image & ~is_box] == 10).all()
+    assert (picture[~is_image] == GREY).all()
+
+
+def test_a_box_is_shown_in_a_square_of_any_size():
+    image = np.arange(30 * 20 * 3).reshape(30, 20, 3).astype(np.uint8)
+    for box in ([0, 0, 20, 30], [5.3, 2.1, 5.4, 2.2], [-9, -9, 60, 60], [18, 28, 20, 30]):
+        for side_px in (1, 8, 90):
+            picture = show_around(image, np.array(box), side_px=side_px, padding=0.1)
+            assert picture.shape == (side_px, side_px, 3)

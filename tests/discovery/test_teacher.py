@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rncdl.config import DetectorSettings, TeacherSettings
-from rncdl.detector import efficientnet_lite0
+from rncdl.detector.efficientnet_lite import LITE0
 from rncdl.detector.model import Detector
 from rncdl.detector.pretrained import BackboneStart
 from rncdl.discovery.teacher import FoundTeacher, Teacher, find_teacher, load_teacher
@@ -100,8 +100,8 @@ def test_what_a_bank_notes_follows_the_weights(tmp_path: Path):
     assert noted[0]["teacher"] == "resnet10t"
 
 
-@pytest.mark.skipif(efficientnet_lite0.find_wheel() is None, reason="needs rncdl[demo]")
+@pytest.mark.skipif(LITE0.find() is None, reason="needs rncdl[demo]")
 def test_the_wheels_weights_make_a_teacher(detector: Detector):
-    found = find_teacher(efficientnet_lite0.TIMM_NAME, TeacherSettings())
+    found = find_teacher(LITE0.timm_name, TeacherSettings())
     assert "ImageNet" in found.line()
     assert load_teacher(found, detector).num_features(96) == 1280

@@ -132,6 +132,14 @@ def test_agreements_add_up():
             id="refined twice, moved to masks",
         ),
         pytest.param(
+            lambda: made_up_predictor("predict.region_nms=0.5", "detector.localisation=true"),
+            id="kept apart, the best fit first",
+        ),
+        pytest.param(
+            lambda: made_up_predictor("predict.region_nms=0.5", "predict.mask_share=0.7"),
+            id="kept apart, moved to masks",
+        ),
+        pytest.param(
             lambda: made_up_predictor("detector.mask_detail=4", "predict.mask_share=0.7"),
             id="moved to masks of some detail",
         ),
