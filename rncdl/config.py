@@ -270,10 +270,10 @@ class TeacherSettings(_Settings):
     """A file, or auto: what is installed, cached or can be downloaded."""
     objects_per_image: Positive = 6
     """The most regions that may be objects, after NMS, the likeliest first."""
-    masks: Literal["both", "own", "segmenter", "none"] = "both"
+    masks: Literal["auto", "both", "own", "segmenter", "none"] = "auto"
     """What objects are cut out by: the detector's mask head, `segmentation.segmenter`, or of both
     the mask that agrees with the region better; none: not at all, what lies around them is shown
-    too, which is better on photographs."""
+    too. auto: cut out or not, whichever lets the teacher tell the known classes better."""
     crop_px: Positive = 96
     """Side of what it is shown; DINOv2 takes multiples of 14, such as 224."""
     padding: Fraction = 0.1

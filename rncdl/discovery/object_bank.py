@@ -1,18 +1,20 @@
 """The object bank: what the teacher has seen of the pool's objects, beside the bank of regions."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rncdl.config import Settings
-from rncdl.data.viewed_images import Pool
+from rncdl.data.viewed_images import Pool, ViewedImages
 from rncdl.detector.locating import Search
 from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank, BankShape
 from rncdl.discovery.filling import Filling, bank_origin, fill_bank
-from rncdl.discovery.object_views import ObjectChoice, ObjectFinder
+from rncdl.discovery.object_views import Masks, ObjectChoice, ObjectFinder
 from rncdl.discovery.recipe import BankRecipe
-from rncdl.discovery.teacher import FoundTeacher, find_teacher, load_teacher
+from rncdl.discovery.showing import agreements, sample_annotated
+from rncdl.discovery.teacher import FoundTeacher, Teacher, find_teacher, load_teacher
 from rncdl.errors import UserError
 from rncdl.origins import digest
 from rncdl.run_folder import RunFolder
@@ -22,6 +24,12 @@ from rncdl.training.progress import say
 
 MOST_ANNOTATED = 64
 """Annotated objects of an image that the teacher looks at."""
+HOW_SHOWN: dict[Masks, str] = {
+    "none": "with what lies around them",
+    "own": "cut out by the mask head",
+    "segmenter": "cut out by the segmenter",
+    "both": "cut out by mask head or segmenter",
+}
 _PROPOSALS_PER_OBJECT = 4
 """After the RPN's own NMS; several lie on each object until they are refined."""
 
@@ -40,12 +48,12 @@ def open_object_bank(
     if processes.is_main:
         say(found.line())
     detector.to(processes.device).eval()
-    teacher = load_teacher(found, detector)
-    choice = _choice(settings, has_masks=detector.mask_head is not None)
-    segmenter = open_segmenter(settings.segmentation) if _segments(choice) else None
-    finder = ObjectFinder(detector, teacher, segmenter, choice)
     recipe = BankRecipe.from_settings(settings)
     dataset = recipe.view_images(pool, on_bad_image=settings.data.on_bad_image, num_views=0)
+    showing = _Showing(detector, load_teacher(found, detector), settings)
+    masks = processes.from_main(partial(_settle_masks, folder, showing, pool, dataset))
+    choice = showing.choice(masks)
+    finder = showing.finder(masks)
     filling = Filling(
         title="objects",
         shape=BankShape(
@@ -54,7 +62,7 @@ def open_object_bank(
             num_views=1,
             regions_per_image=settings.teacher.objects_per_image,
             matched_per_image=MOST_ANNOTATED,
-            num_features=teacher.num_features(settings.teacher.crop_px),
+            num_features=showing.teacher.num_features(settings.teacher.crop_px),
         ),
         origin=_origin(run, pool, settings, found, choice),
         dataset=dataset,
@@ -64,39 +72,74 @@ def open_object_bank(
     return fill_bank(folder, filling, pool, settings=settings, processes=processes)
 
 
-def _choice(settings: Settings, *, has_masks: bool) -> ObjectChoice:
-    predict, teacher = settings.predict, settings.teacher
-    return ObjectChoice(
-        search=Search(
-            before_nms=predict.proposals_before_nms,
-            nms=predict.proposal_nms,
-            per_image=min(
-                predict.proposals_after_nms, _PROPOSALS_PER_OBJECT * teacher.objects_per_image
+@dataclass(frozen=True)
+class _Showing:
+    """What may be an object is found, and shown to a teacher."""
+
+    detector: Detector
+    teacher: Teacher
+    settings: Settings
+
+    def choice(self, masks: Masks) -> ObjectChoice:
+        predict, teacher = self.settings.predict, self.settings.teacher
+        return ObjectChoice(
+            search=Search(
+                before_nms=predict.proposals_before_nms,
+                nms=predict.proposal_nms,
+                per_image=min(
+                    predict.proposals_after_nms, _PROPOSALS_PER_OBJECT * teacher.objects_per_image
+                ),
+                refinements=predict.refinements,
+                mask_share=predict.mask_share,
             ),
-            refinements=predict.refinements,
-            mask_share=predict.mask_share,
-        ),
-        per_image=teacher.objects_per_image,
-        masks=_masks(settings, has_masks=has_masks),
-        crop_px=teacher.crop_px,
-        padding=teacher.padding,
+            per_image=teacher.objects_per_image,
+            masks=masks,
+            crop_px=teacher.crop_px,
+            padding=teacher.padding,
+        )
+
+    def finder(self, masks: Masks) -> ObjectFinder:
+        choice = self.choice(masks)
+        segmenter = open_segmenter(self.settings.segmentation) if _segments(choice) else None
+        return ObjectFinder(self.detector, self.teacher, segmenter, choice)
+
+
+def _settle_masks(folder: Path, showing: _Showing, pool: Pool, dataset: ViewedImages) -> Masks:
+    """How objects are shown: as the bank that is there has noted, or as known ones tell."""
+    has_masks = showing.detector.mask_head is not None
+    ways = possible_masks(showing.settings, has_masks=has_masks)
+    if len(ways) == 1:
+        return ways[0]
+    if Bank.exists(folder):
+        bank = Bank(folder)
+        bank.close()
+        noted = [way for way in ways if way == bank.origin.get("masks")]
+        if noted:
+            return noted[0]
+    found = agreements([showing.finder(way) for way in ways], sample_annotated(pool, dataset))
+    best = ways[found.index(max(found))]
+    told = " and ".join(
+        f"{100 * share:.0f} % {HOW_SHOWN[way]}" for way, share in zip(ways, found, strict=True)
     )
+    say(f"Objects are shown to the teacher {HOW_SHOWN[best]}: of known ones it tells {told}.")
+    return best
 
 
-def _masks(settings: Settings, *, has_masks: bool) -> Literal["both", "own", "segmenter", "none"]:
-    """What objects are cut out by, of what there is: a mask head, a segmenter, both or neither."""
+def possible_masks(settings: Settings, *, has_masks: bool) -> list[Masks]:
+    """What objects may be cut out by, of what the settings allow and there is."""
     wanted = settings.teacher.masks
     has_segmenter = settings.segmentation.segmenter != "none"
     if wanted == "segmenter" and not has_segmenter:
         raise UserError(
             "teacher.masks=segmenter needs one: say segmentation.segmenter=grabcut, or "
-            "teacher.masks=own."
+            "teacher.masks=auto."
         )
-    if wanted == "both" and not has_segmenter:
-        wanted = "own"
-    if wanted in ("both", "own") and not has_masks:
-        return "segmenter" if wanted == "both" else "none"
-    return wanted
+    if wanted in ("segmenter", "none"):
+        return [wanted]
+    cut: list[Masks] = ["own"] if has_masks else []
+    if has_segmenter and wanted != "own":
+        cut = ["both" if has_masks else "segmenter"]
+    return ["none", *cut] if wanted == "auto" or not cut else cut
 
 
 def _segments(choice: ObjectChoice) -> bool:

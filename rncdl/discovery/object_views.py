@@ -21,6 +21,7 @@ from rncdl.discovery.extraction import ChosenRegions, ExtractedRegions
 from rncdl.discovery.teacher import Teacher
 from rncdl.segmentation.segmenter import Segmenter
 
+Masks = Literal["both", "own", "segmenter", "none"]
 _NMS = 0.5
 _MARGIN = 1.2
 """A mask lies inside its box: so much more than the box is looked at, in case it is too small."""
@@ -32,7 +33,7 @@ class ObjectChoice:
 
     search: Search
     per_image: int
-    masks: Literal["both", "own", "segmenter", "none"]
+    masks: Masks
     """what they are cut out by; both: by the one that agrees with the region better; none: they
     are shown as they lie in the image"""
     crop_px: int
@@ -81,6 +82,17 @@ class ObjectFinder:
             certain = None if certainty is None else certainty[kept]
             found.append(self._look_at(image, boxes[kept], certain, annotated, level_maps))
         return found
+
+    @torch.inference_mode()
+    def look_at_annotated(self, image: ViewedImage) -> Tensor:
+        """(n, F) the teacher's features of an image's n annotated objects."""
+        maps: list[Tensor] = []
+        if self._choice.masks in ("both", "own"):
+            maps = self._detector.feature_maps(self._detector.batch_images([image.plain]))
+        boxes = image.boxes_xyxy.to(self._detector.device)
+        annotated = boxes * boxes.new_tensor(image.plain_scale_xy).repeat(2)
+        crops, _ = self._crops(image.plain.permute(1, 2, 0).cpu().numpy(), annotated, maps)
+        return self._features(crops)
 
     def _look_at(
         self,

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from rncdl.discovery.bank import MISSING
+from rncdl.discovery.object_bank import HOW_SHOWN
 from rncdl.run_folder import RunFolder
 from rncdl.training.journal import read_journal
 from tests.pipeline.tiny import TEACHER, run_killed, run_rncdl
@@ -74,6 +75,19 @@ def test_a_later_discovery_reuses_what_the_teacher_has_seen(taught: Path, world:
     said = discover(taught, world, "later", *TEACHER, "discover.heads=[2,3]", "discover.steps=2")
     assert "objects:" not in said
     assert heads(taught, "later")["novel.1.prototypes"].shape[0] == 3
+
+
+def test_known_objects_tell_once_how_the_teacher_is_shown_objects(
+    taught: Path, world: Path, tmp_path: Path
+):
+    run = shutil.copytree(taught, tmp_path / "copy")
+    shutil.rmtree(run / "object_bank")
+    words = ("teacher.masks=auto", "discover.steps=1", FEW)
+    said = discover(run, world, "auto", *TEACHER, *words)
+    noted = json.loads((run / "object_bank" / "bank.json").read_text())["origin"]["masks"]
+    assert f"Objects are shown to the teacher {HOW_SHOWN[noted]}: of known ones" in said
+    said = discover(run, world, "again", *TEACHER, *words)
+    assert "Objects are shown" not in said
 
 
 def test_other_crops_are_another_object_bank(taught: Path, world: Path):

@@ -1,0 +1,131 @@
+"""Known objects tell whether the teacher sees objects better cut out or as they lie there."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rncdl.config import DetectorSettings, Settings, change
+from rncdl.data.viewed_images import ViewedImage
+from rncdl.detector.locating import Search
+from rncdl.detector.model import Detector
+from rncdl.discovery.object_bank import possible_masks
+from rncdl.discovery.object_views import Masks, ObjectChoice, ObjectFinder
+from rncdl.discovery.showing import agreement_of_neighbours, agreements
+from rncdl.discovery.teacher import Teacher
+from rncdl.errors import UserError
+from rncdl.segmentation.segmenter import Segmenter
+
+RED, GREEN, BLUE = ([250, 0, 0], [0, 250, 0], [0, 0, 250])
+
+
+class WholeBoxes(Segmenter):
+    """Takes the middle of the box, which is shown enlarged, for the object."""
+
+    def segment(self, image: np.ndarray, boxes_xyxy: np.ndarray) -> np.ndarray:
+        masks = np.zeros((len(boxes_xyxy), *image.shape[:2]), dtype=bool)
+        for mask, (x1, y1, x2, y2) in zip(masks, boxes_xyxy, strict=True):
+            margin = (x2 - x1) / 12
+            mask[
+                round(y1 + margin) : round(y2 - margin), round(x1 + margin) : round(x2 - margin)
+            ] = 1
+        return masks
+
+
+class MeanColour(nn.Module):
+    def forward(self, pixels: Tensor) -> Tensor:
+        return pixels.mean((2, 3))
+
+
+def picture(number: int, label: int, *, of_object: list[int], around: list[int]) -> ViewedImage:
+    """An image of one colour with a square of another, which is annotated."""
+    pixels = torch.tensor(around, dtype=torch.uint8)[:, None, None].repeat(1, 60, 60)
+    pixels[:, 20:40, 20:40] = torch.tensor(of_object, dtype=torch.uint8)[:, None, None]
+    return ViewedImage(
+        image_index=number,
+        path=f"{number}.png",
+        plain=pixels,
+        plain_scale_xy=(1.0, 1.0),
+        views=[],
+        boxes_xyxy=torch.tensor([[20.0, 20, 40, 40]]),
+        labels=torch.tensor([label]),
+    )
+
+
+def told_by_object() -> Iterator[ViewedImage]:
+    """Class 0 is red, class 1 green; each lies once on the same background as the other."""
+    backgrounds = [[255, 255, 255], [0, 0, 0], BLUE, [255, 0, 255], [0, 255, 255], [255, 255, 0]]
+    for number in range(12):
+        of_object = [RED, GREEN][number % 2]
+        yield picture(number, number % 2, of_object=of_object, around=backgrounds[number // 2])
+
+
+def told_by_surroundings() -> Iterator[ViewedImage]:
+    """All objects look alike but for noise; class 0 lies on red, class 1 on green."""
+    for number in range(12):
+        grey = [100 + 17 * number % 23] * 3
+        yield picture(number, number % 2, of_object=grey, around=[RED, GREEN][number % 2])
+
+
+def finder(masks: Masks) -> ObjectFinder:
+    settings = DetectorSettings(backbone="resnet10", fpn_channels=8, box_head_width=16)
+    detector = Detector(settings, 2, masks=False).eval()
+    teacher = Teacher(MeanColour(), pixel_mean=[127.0] * 3, pixel_std=[127.0] * 3)
+    search = Search(before_nms=20, nms=0.7, per_image=20)
+    choice = ObjectChoice(search, per_image=4, masks=masks, crop_px=32, padding=1.5)
+    return ObjectFinder(detector, teacher, WholeBoxes(), choice)
+
+
+def test_objects_are_cut_out_where_their_surroundings_say_nothing():
+    whole, cut = agreements([finder("none"), finder("segmenter")], told_by_object())
+    assert cut == 1
+    assert whole < 0.5
+
+
+def test_surroundings_are_shown_where_they_tell():
+    whole, cut = agreements([finder("none"), finder("segmenter")], told_by_surroundings())
+    assert whole == 1
+    assert cut < 1
+
+
+def test_without_annotated_objects_nothing_tells():
+    assert agreements([finder("none"), finder("segmenter")], []) == [0, 0]
+
+
+def test_neighbours_are_looked_for_in_other_images_and_classes_count_alike():
+    features = torch.tensor([[1.0, 0], [1, 0.01], [1, 0.02], [0, 1], [0.02, 1]])
+    labels, images = torch.tensor([0, 0, 0, 1, 1]), torch.tensor([0, 1, 2, 3, 4])
+    assert agreement_of_neighbours(features, labels, images) == 1
+    # Both of class 1 in one image: their nearest ones elsewhere are of class 0.
+    in_one = torch.tensor([0, 1, 2, 3, 3])
+    assert agreement_of_neighbours(features, labels, in_one) == pytest.approx(0.5)
+    assert agreement_of_neighbours(features, labels, torch.zeros(5)) == 0
+
+
+@pytest.mark.parametrize(
+    ("wanted", "segmenter", "has_masks", "ways"),
+    [
+        ("auto", "grabcut", True, ["none", "both"]),
+        ("auto", "grabcut", False, ["none", "segmenter"]),
+        ("auto", "none", True, ["none", "own"]),
+        ("auto", "none", False, ["none"]),
+        ("both", "grabcut", True, ["both"]),
+        ("both", "grabcut", False, ["segmenter"]),
+        ("both", "none", True, ["own"]),
+        ("both", "none", False, ["none"]),
+        ("own", "grabcut", True, ["own"]),
+        ("own", "grabcut", False, ["none"]),
+        ("segmenter", "grabcut", True, ["segmenter"]),
+        ("none", "grabcut", True, ["none"]),
+    ],
+)
+def test_ways_of_showing_are_those_that_there_are(wanted, segmenter, has_masks, ways):
+    settings = change(Settings(), teacher={"masks": wanted}, segmentation={"segmenter": segmenter})
+    assert possible_masks(settings, has_masks=has_masks) == ways
+
+
+def test_a_segmenter_that_is_wanted_and_not_named_is_told_of():
+    with pytest.raises(UserError, match=r"segmentation\.segmenter=grabcut"):
+        possible_masks(change(Settings(), teacher={"masks": "segmenter"}), has_masks=True)
