@@ -18,6 +18,7 @@ from torch.serialization import default_restore_location
 from torch.types import Storage
 
 from rncdl.errors import UserError
+from rncdl.training.allocating import keep_freed_memory
 
 T = TypeVar("T")
 
@@ -245,6 +246,8 @@ def join_processes(device_name: str) -> Iterator[Processes]:
     count = int(os.environ.get("WORLD_SIZE", 1))
     if device.type == "cuda":
         torch.cuda.set_device(device)
+    elif device.type == "cpu":
+        keep_freed_memory()
     if count == 1:
         yield Processes(rank=0, count=1, device=device)
         return
