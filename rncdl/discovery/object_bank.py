@@ -72,6 +72,18 @@ def open_object_bank(
     return fill_bank(folder, filling, pool, settings=settings, processes=processes)
 
 
+def open_showing(
+    detector: Detector, pool: Pool, settings: Settings
+) -> tuple[ViewedImages, ObjectFinder]:
+    """The pool's images, and what shows their objects to the teacher, in the costliest way."""
+    found = find_teacher(settings.discover.teacher, settings.teacher)
+    recipe = BankRecipe.from_settings(settings)
+    showing = _Showing(detector, load_teacher(found, detector), settings)
+    ways = possible_masks(settings, has_masks=detector.mask_head is not None)
+    dataset = recipe.view_images(pool, on_bad_image="skip", num_views=0)
+    return dataset, showing.finder(ways[-1])
+
+
 @dataclass(frozen=True)
 class _Showing:
     """What may be an object is found, and shown to a teacher."""

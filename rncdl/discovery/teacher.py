@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rncdl.config import DetectorSettings, TeacherSettings
-from rncdl.detector.efficientnet_lite import LITE0
+from rncdl.detector.efficientnet_lite import LITE0, LITE2
 from rncdl.detector.model import Detector
 from rncdl.detector.pretrained import BackboneStart, find_start
 from rncdl.detector.timm_models import TIMM_PREFIX, import_timm, outline_timm
@@ -18,7 +18,7 @@ from rncdl.detector.weights import load_published
 from rncdl.errors import UserError
 from rncdl.origins import digest
 
-CHOICES = ("vit_small_patch14_dinov2.lvd142m", LITE0.timm_name)
+CHOICES = ("vit_small_patch14_dinov2.lvd142m", LITE2.timm_name, LITE0.timm_name)
 """What `auto` tries, the best first."""
 CROPS_AT_ONCE = 128
 
@@ -57,15 +57,20 @@ def find_teacher(name: str, settings: TeacherSettings) -> FoundTeacher:
                 "teacher.weights=FILE, or say discover.teacher=auto."
             )
         return FoundTeacher(name, start)
+    return first_teacher(CHOICES, settings)
+
+
+def first_teacher(names: Sequence[str], settings: TeacherSettings) -> FoundTeacher:
+    """The first of these networks whose weights can be had; else one without a name."""
     reasons = []
-    for choice in CHOICES:
+    for name in names:
         try:
-            start = _start_of(choice, settings)
+            start = _start_of(name, settings)
         except UserError as error:  # no timm here
             start = BackboneStart(None, str(error))
         if start.path is not None:
-            return FoundTeacher(choice, start)
-        reasons.append(f"{choice}: {start.origin}")
+            return FoundTeacher(name, start)
+        reasons.append(f"{name}: {start.origin}")
     return FoundTeacher(None, BackboneStart(None, "; ".join(reasons)))
 
 

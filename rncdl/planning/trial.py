@@ -11,12 +11,13 @@ import torch
 from rncdl.classes import KnownLabels
 from rncdl.config import Settings, change
 from rncdl.data.samples import Sample
-from rncdl.data.viewed_images import Pool
+from rncdl.data.viewed_images import Pool, ViewedImage
 from rncdl.detector.losses import SupervisedStep
 from rncdl.detector.model import Detector
 from rncdl.detector.training_steps import accumulate_gradients, cut_batch, open_training_loader
 from rncdl.discovery.feeding import DiscoveryBatch
 from rncdl.discovery.filling import time_extraction
+from rncdl.discovery.object_bank import open_showing
 from rncdl.discovery.recipe import BankRecipe
 from rncdl.discovery.step import Labelling, Starts, discovery_step
 from rncdl.errors import UserError
@@ -44,6 +45,8 @@ class Trial:
     """the most at any time: of the GPU where there is one, else of the process"""
     accumulate: int
     """parts that a batch has to be cut into, to fit into memory"""
+    object_image_s: float = 0.0
+    """to show one image's objects to the teacher, if there is one"""
 
 
 def try_out(settings: Settings, pool: Pool, processes: Processes, *, memory_bytes: int) -> Trial:
@@ -62,6 +65,7 @@ def try_out(settings: Settings, pool: Pool, processes: Processes, *, memory_byte
             settings = _cut_further(settings, error)
     read_image_s, bank_image_s = _time_bank(settings, detector, pool)
     return Trial(
+        object_image_s=_time_objects(settings, detector, pool),
         train_step_s=train_step_s,
         read_image_s=read_image_s,
         bank_image_s=bank_image_s,
@@ -190,6 +194,21 @@ def _time_bank(settings: Settings, detector: Detector, pool: Pool) -> tuple[floa
     seconds = [time_extraction(detector.eval(), batch, recipe) for batch in batches]
     extract_s = sum(seconds) / len(items)
     return read_s, extract_s + (read_s if settings.data.workers == 0 else 0.0)
+
+
+def _time_objects(settings: Settings, detector: Detector, pool: Pool) -> float:
+    """Seconds for one image's objects, reading included; at most, where they may be cut out."""
+    if settings.discover.teacher == "none":
+        return 0.0
+    dataset, finder = open_showing(detector.eval(), pool, settings)
+    size = settings.predict.batch_size
+    places = range(0, len(pool), max(1, len(pool) // size))[:size]
+
+    def look() -> None:
+        seen = [dataset[index, 0] for index in places]
+        finder.look([one for one in seen if isinstance(one, ViewedImage)])
+
+    return _mean_seconds(look, detector.device, num_timed=1) / len(places)
 
 
 def _time_discovery(settings: Settings, detector: Detector) -> float:

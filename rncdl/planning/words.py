@@ -16,6 +16,7 @@ _SHOWN = {
     "train.accumulate": "parts of a step",
     "discover.heads": "clusters",
     "discover.steps": "discovery steps",
+    "discover.teacher": "teacher of discovery",
     "data.workers": "loading processes",
     "data.cache_mb": "images kept in memory (MB)",
     "data.repeat_threshold": "repeating images of rare classes",

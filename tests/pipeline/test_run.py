@@ -14,7 +14,8 @@ KEPT = ("detector.safetensors", "discoveries/main/heads.safetensors", "settings.
 
 def words(world: Path, out: Path) -> list[object]:
     files = [world / "labelled.json", "--unlabelled", world / "unlabelled.json"]
-    return ["run", *files, "--val", world / "val.json", "--out", out, *SETTINGS]
+    val = ["--val", world / "val.json"]
+    return ["run", *files, *val, "--out", out, *SETTINGS, "discover.teacher=none"]
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +36,23 @@ def test_it_plans_trains_discovers_measures_and_reports(finished: tuple[Path, st
     for command in ("name", "predict PHOTOS/", "export coco PHOTOS/"):
         assert f"  rncdl {command} --run {out}" in said
     assert "annotated objects have a region that fits" in said
+
+
+def test_a_teacher_is_planned_where_one_can_be_had(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Here it is the detector's own backbone, which the user names by `auto`."""
+    asked = [*words(world, tmp_path / "run")[:-1], "discover.teacher=auto", "teacher.weights=none"]
+    said = run_rncdl(*asked, "teacher.crop_px=32", "teacher.gate=0")
+    assert "what looks alike to it is one class" not in said  # the user's own choice
+    assert "Objects are shown to the teacher" in said
+    settings = RunFolder(tmp_path / "run").settings()
+    assert settings.detector.localisation
+    assert settings.segmentation.segmenter == "grabcut"
+    plan = json.loads(RunFolder(tmp_path / "run").plan_file.read_text())
+    assert "as you said" in [
+        choice["reason"] for choice in plan["choices"] if choice["key"] == "discover.teacher"
+    ]
 
 
 def test_the_learning_curves_of_both_phases_are_drawn(finished: tuple[Path, str]):
