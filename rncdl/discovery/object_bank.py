@@ -13,7 +13,7 @@ from rncdl.discovery.bank import Bank, BankShape
 from rncdl.discovery.filling import Filling, bank_origin, fill_bank
 from rncdl.discovery.object_views import Masks, ObjectChoice, ObjectFinder
 from rncdl.discovery.recipe import BankRecipe
-from rncdl.discovery.showing import agreements, sample_annotated
+from rncdl.discovery.showing import sample_annotated, separations
 from rncdl.discovery.teacher import FoundTeacher, Teacher, find_teacher, load_teacher
 from rncdl.errors import UserError
 from rncdl.origins import digest
@@ -128,12 +128,12 @@ def _settle_masks(folder: Path, showing: _Showing, pool: Pool, dataset: ViewedIm
         noted = [way for way in ways if way == bank.origin.get("masks")]
         if noted:
             return noted[0]
-    found = agreements([showing.finder(way) for way in ways], sample_annotated(pool, dataset))
+    found = separations([showing.finder(way) for way in ways], sample_annotated(pool, dataset))
     best = ways[found.index(max(found))]
     told = " and ".join(
-        f"{100 * share:.0f} % {HOW_SHOWN[way]}" for way, share in zip(ways, found, strict=True)
+        f"{100 * share:.1f} % {HOW_SHOWN[way]}" for way, share in zip(ways, found, strict=True)
     )
-    say(f"Objects are shown to the teacher {HOW_SHOWN[best]}: of known ones it tells {told}.")
+    say(f"Objects are shown to the teacher {HOW_SHOWN[best]}: of known pairs it tells {told}.")
     return best
 
 

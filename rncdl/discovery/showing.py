@@ -14,7 +14,7 @@ from torch.nn import functional
 from rncdl.data.viewed_images import Pool, ViewedImage, ViewedImages
 from rncdl.discovery.object_views import ObjectFinder
 
-MOST_OBJECTS = 400
+MOST_OBJECTS = 800
 """Annotated objects that are looked at in each way."""
 
 
@@ -36,24 +36,34 @@ def sample_annotated(
             yield image
 
 
-def agreement_of_neighbours(features: Tensor, labels: Tensor, images: Tensor) -> float:
-    """How often an object's nearest one in another image is of its class: the classes' mean.
+def separation(features: Tensor, labels: Tensor, images: Tensor) -> float:
+    """How surely the more similar of two objects is of one's own class: the classes' mean.
 
-    `features` (R, F), `labels` (R,), `images` (R,): which image each is in. 0 without any two in
-    different images.
+    For each object, the share of pairs, one of its class and one of another, both in other images,
+    in which the one of its class is more similar (the area under the curve); 0.5 says nothing, and
+    where there are no such pairs. `features` (R, F), `labels` (R,), `images` (R,): which image.
     """
     unit = functional.normalize(features.float())
     similarity = unit @ unit.T
-    similarity[images[:, None] == images] = -torch.inf
-    best = similarity.max(1)
-    found = best.values > -torch.inf
-    is_right = (labels[best.indices] == labels)[found].float()
-    classes = labels[found]
-    shares = [is_right[classes == one].mean() for one in classes.unique().tolist()]
-    return float(torch.stack(shares).mean()) if shares else 0.0
+    shares, classes = [], []
+    for row, label in enumerate(labels.tolist()):
+        elsewhere = images != images[row]
+        same = similarity[row, elsewhere & (labels == label)]
+        other = similarity[row, elsewhere & (labels != label)]
+        if len(same) and len(other):
+            sorted_others = other.sort().values.contiguous()
+            below = torch.searchsorted(sorted_others, same.contiguous()).float()
+            not_above = torch.searchsorted(sorted_others, same.contiguous(), right=True).float()
+            shares.append(((below + not_above) / 2 / len(other)).mean())
+            classes.append(label)
+    if not shares:
+        return 0.5
+    of_class = torch.tensor(classes)
+    found = torch.stack(shares)
+    return float(torch.stack([found[of_class == one].mean() for one in set(classes)]).mean())
 
 
-def agreements(finders: Sequence[ObjectFinder], images: Iterable[ViewedImage]) -> list[float]:
+def separations(finders: Sequence[ObjectFinder], images: Iterable[ViewedImage]) -> list[float]:
     """How well each finder's way of showing objects lets the teacher tell known classes."""
     seen: list[list[Tensor]] = [[] for _ in finders]
     labels, places = [], []
@@ -63,6 +73,6 @@ def agreements(finders: Sequence[ObjectFinder], images: Iterable[ViewedImage]) -
         for finder, features in zip(finders, seen, strict=True):
             features.append(finder.look_at_annotated(image).cpu())
     if not labels:
-        return [0.0] * len(finders)
+        return [0.5] * len(finders)
     joined, of_image = torch.cat(labels), torch.cat(places)
-    return [agreement_of_neighbours(torch.cat(one), joined, of_image) for one in seen]
+    return [separation(torch.cat(one), joined, of_image) for one in seen]

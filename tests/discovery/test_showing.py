@@ -13,7 +13,7 @@ from rncdl.detector.locating import Search
 from rncdl.detector.model import Detector
 from rncdl.discovery.object_bank import possible_masks
 from rncdl.discovery.object_views import Masks, ObjectChoice, ObjectFinder
-from rncdl.discovery.showing import agreement_of_neighbours, agreements
+from rncdl.discovery.showing import separation, separations
 from rncdl.discovery.teacher import Teacher
 from rncdl.errors import UserError
 from rncdl.segmentation.segmenter import Segmenter
@@ -79,29 +79,49 @@ def finder(masks: Masks) -> ObjectFinder:
 
 
 def test_objects_are_cut_out_where_their_surroundings_say_nothing():
-    whole, cut = agreements([finder("none"), finder("segmenter")], told_by_object())
+    whole, cut = separations([finder("none"), finder("segmenter")], told_by_object())
     assert cut == 1
     assert whole < 0.5
 
 
 def test_surroundings_are_shown_where_they_tell():
-    whole, cut = agreements([finder("none"), finder("segmenter")], told_by_surroundings())
+    whole, cut = separations([finder("none"), finder("segmenter")], told_by_surroundings())
     assert whole == 1
     assert cut < 1
 
 
 def test_without_annotated_objects_nothing_tells():
-    assert agreements([finder("none"), finder("segmenter")], []) == [0, 0]
+    assert separations([finder("none"), finder("segmenter")], []) == [0.5, 0.5]
 
 
-def test_neighbours_are_looked_for_in_other_images_and_classes_count_alike():
-    features = torch.tensor([[1.0, 0], [1, 0.01], [1, 0.02], [0, 1], [0.02, 1]])
-    labels, images = torch.tensor([0, 0, 0, 1, 1]), torch.tensor([0, 1, 2, 3, 4])
-    assert agreement_of_neighbours(features, labels, images) == 1
-    # Both of class 1 in one image: their nearest ones elsewhere are of class 0.
-    in_one = torch.tensor([0, 1, 2, 3, 3])
-    assert agreement_of_neighbours(features, labels, in_one) == pytest.approx(0.5)
-    assert agreement_of_neighbours(features, labels, torch.zeros(5)) == 0
+def test_the_separation_is_the_area_under_the_curve_in_other_images():
+    draw = torch.Generator().manual_seed(0)
+    features, labels = torch.randn(40, 6, generator=draw), torch.arange(40) % 3
+    features[labels == 0] += 1
+    images = torch.arange(40) // 2
+    unit = torch.nn.functional.normalize(features)
+    expected = []
+    for known in range(3):
+        areas = []
+        for row in (labels == known).nonzero().flatten().tolist():
+            pairs = [
+                (float(unit[row] @ unit[one]), float(unit[row] @ unit[other]))
+                for one in range(40)
+                for other in range(40)
+                if images[row] not in (images[one], images[other])
+                and labels[one] == known != labels[other]
+            ]
+            areas.append(np.mean([own > others for own, others in pairs]))
+        expected.append(np.mean(areas))
+    assert separation(features, labels, images) == pytest.approx(np.mean(expected), abs=1e-6)
+
+
+def test_the_separation_of_what_is_all_alike_says_nothing():
+    labels = torch.tensor([0, 0, 1, 1])
+    assert separation(torch.ones(4, 3), labels, torch.arange(4)) == pytest.approx(0.5)
+    assert separation(torch.eye(4), labels, torch.zeros(4)) == 0.5
+    grouped = torch.tensor([[1.0, 0], [1, 0.01], [0, 1], [0.01, 1]])
+    assert separation(grouped, labels, torch.arange(4)) == 1
 
 
 @pytest.mark.parametrize(

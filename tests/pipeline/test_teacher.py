@@ -85,7 +85,7 @@ def test_known_objects_tell_once_how_the_teacher_is_shown_objects(
     words = ("teacher.masks=auto", "discover.steps=1", FEW)
     said = discover(run, world, "auto", *TEACHER, *words)
     noted = json.loads((run / "object_bank" / "bank.json").read_text())["origin"]["masks"]
-    assert f"Objects are shown to the teacher {HOW_SHOWN[noted]}: of known ones" in said
+    assert f"Objects are shown to the teacher {HOW_SHOWN[noted]}: of known pairs" in said
     said = discover(run, world, "again", *TEACHER, *words)
     assert "Objects are shown" not in said
 
