@@ -57,20 +57,15 @@ def find_teacher(name: str, settings: TeacherSettings) -> FoundTeacher:
                 "teacher.weights=FILE, or say discover.teacher=auto."
             )
         return FoundTeacher(name, start)
-    return first_teacher(CHOICES, settings)
-
-
-def first_teacher(names: Sequence[str], settings: TeacherSettings) -> FoundTeacher:
-    """The first of these networks whose weights can be had; else one without a name."""
     reasons = []
-    for name in names:
+    for choice in CHOICES:
         try:
-            start = _start_of(name, settings)
+            start = _start_of(choice, settings)
         except UserError as error:  # no timm here
             start = BackboneStart(None, str(error))
         if start.path is not None:
-            return FoundTeacher(name, start)
-        reasons.append(f"{name}: {start.origin}")
+            return FoundTeacher(choice, start)
+        reasons.append(f"{choice}: {start.origin}")
     return FoundTeacher(None, BackboneStart(None, "; ".join(reasons)))
 
 

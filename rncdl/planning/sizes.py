@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 LITE0 = "timm:tf_efficientnet_lite0"
-_LIGHT_TEACHERS = ("tf_efficientnet_lite2", "tf_efficientnet_lite0")
 _LIGHT_TEACHER_PX = 128
 _LIGHT_DETECTOR = {
     "rpn_samples": 64,
@@ -61,10 +60,8 @@ class Size:
     backbone: str
     fallback: str
     """the backbone where timm is not installed"""
-    teachers: tuple[str, ...] = ()
-    """networks of timm's that may teach discovery, the best first"""
     teacher_px: int = 0
-    """side of what the teacher is shown"""
+    """side of what a teacher is shown"""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """what else differs from the defaults"""
 
@@ -85,7 +82,6 @@ TINY = Size(
     most_clusters=200,
     backbone=LITE0,
     fallback="resnet18",
-    teachers=_LIGHT_TEACHERS,
     teacher_px=_LIGHT_TEACHER_PX,
     settings={
         "detector": {
@@ -115,7 +111,6 @@ SMALL = Size(
     most_clusters=500,
     backbone=LITE0,
     fallback="resnet18",
-    teachers=_LIGHT_TEACHERS,
     teacher_px=_LIGHT_TEACHER_PX,
     settings={
         "detector": {
@@ -145,7 +140,6 @@ STANDARD = Size(
     most_clusters=1_500,
     backbone="resnet50",
     fallback="resnet50",
-    teachers=("vit_small_patch14_dinov2.lvd142m", *_LIGHT_TEACHERS),
     teacher_px=224,
     settings={
         "detector": {"roi_samples": 256},

@@ -7,13 +7,12 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from rncdl.config import Settings, TeacherSettings, change, resolve_settings, setting_changes
+from rncdl.config import Settings, change, resolve_settings, setting_changes
 from rncdl.data.annotations import load_annotations, load_images_or_annotations, without_labels
 from rncdl.data.problems import BAD_IMAGES
 from rncdl.data.records import ImageRecord
 from rncdl.data.viewed_images import Pool
 from rncdl.detector.pretrained import find_start, settle_start
-from rncdl.discovery.teacher import first_teacher
 from rncdl.errors import UserError, did_you_mean
 from rncdl.files import write_atomically
 from rncdl.inputs import known_classes, named_inputs, require_annotations
@@ -132,8 +131,7 @@ def _plan(
         hint = did_you_mean(name, SIZES)
         sizes = ", ".join(f"{one.name} ({one.means})" for one in SIZES.values())
         raise UserError(f"--size {name}: no such size.{hint} Sizes: {sizes}.")
-    teacher = first_teacher(SIZES[name].teachers, TeacherSettings()).name
-    plan = make_plan(data, machine, SIZES[name], request.overrides, teacher=teacher)
+    plan = make_plan(data, machine, SIZES[name], request.overrides)
     start = find_start(plan.settings.detector)
     detector = settle_start(plan.settings.detector, start)
     tried = plan.settings.model_copy(update={"detector": detector})

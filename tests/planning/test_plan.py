@@ -107,35 +107,31 @@ def test_clusters_follow_the_known_classes_as_far_as_the_size_allows(num_known, 
     assert plan.settings.discover.heads == (expected,)
 
 
-def test_a_teacher_that_can_be_had_is_taken_with_all_that_it_needs():
-    plan = make_plan(DATA, LAPTOP, TINY, teacher="a_network")
-    settings = plan.settings
+def test_a_teacher_that_the_user_wants_comes_with_all_that_it_needs():
+    settings = make_plan(DATA, LAPTOP, TINY, ["discover.teacher=a_network"]).settings
     assert settings.discover.teacher == "a_network"
     assert settings.teacher.crop_px == TINY.teacher_px
     assert settings.detector.localisation
     assert settings.predict.known == "discovered"
-    assert "discover.teacher" in [choice.key for choice in plan.choices]
-    assert make_plan(DATA, LAPTOP, TINY).settings.discover.teacher == "none"
 
 
-@pytest.mark.parametrize(
-    "words", [["discover.teacher=none"], ["discover.online=true"], ["discover.frozen=nothing"]]
-)
-def test_no_teacher_is_taken_where_the_user_wants_what_it_cannot_do(words):
-    settings = make_plan(DATA, LAPTOP, TINY, words, teacher="a_network").settings
+@pytest.mark.parametrize("words", [[], ["discover.teacher=none"]])
+def test_without_a_teacher_nothing_is_chosen_for_one(words):
+    settings = make_plan(DATA, LAPTOP, TINY, words).settings
     assert settings.discover.teacher == "none"
     assert settings.predict.known == "trained"
+    assert not settings.detector.localisation
 
 
 def test_what_the_teacher_looks_at_takes_time_and_disk():
-    def cost(teacher: str | None) -> tuple[float, int]:
-        settings = make_plan(DATA, LAPTOP, TINY, teacher=teacher).settings
-        trial = replace(TRIAL, object_image_s=0.0 if teacher is None else 0.3)
+    def cost(*words: str) -> tuple[float, int]:
+        settings = make_plan(DATA, LAPTOP, TINY, words).settings
+        trial = replace(TRIAL, object_image_s=0.3 if words else 0.0)
         expected = expect(settings, DATA, LAPTOP, trial, num_weights=1000)
         return expected.bank_s, expected.disk_bytes
 
-    assert cost("a_network")[0] - cost(None)[0] == pytest.approx(1000 * 0.3)
-    assert cost("a_network")[1] > cost(None)[1]
+    assert cost("discover.teacher=a_network")[0] - cost()[0] == pytest.approx(1000 * 0.3)
+    assert cost("discover.teacher=a_network")[1] > cost()[1]
 
 
 def test_bad_images_are_passed_over_and_rare_classes_repeated():
