@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 LITE0 = "timm:tf_efficientnet_lite0"
-_LIGHT_TEACHER_PX = 128
+_LIGHT_TEACHER_PX = 112
+"""A multiple of 14, as DINOv2 wants it."""
 _LIGHT_DETECTOR = {
     "rpn_samples": 64,
     "proposals_before_nms": 400,
