@@ -1,30 +1,36 @@
 """How many objects are among an image's best 100 regions, ranked by which score, after which NMS?
 
-`python benchmarks/region_recall.py RUN VAL [--regions 300] [--images 500]`
+`python benchmarks/region_recall.py RUN VAL [--regions 300] [--images 500] [SETTING=VALUE ...]`
 
 Regions are the RPN's, refined as `rncdl predict` does it. Each class-free score ranks them: the
 RPN's objectness, the predicted IoU, the trained classifier's foreground, and geometric means of
-these. Recall at IoU 0.5 of known and of novel objects, which are read for judging alone.
+these. With `segmentation.segmenter=sam segmentation.sam_weights=FILE` also what the segmenter
+proposes by itself, and half of the best by foreground beside half of the segmenter's. Recall at
+IoU 0.5 of known and of novel objects, which are read for judging alone.
 """
 
 import argparse
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
-from torchvision.ops import box_iou, nms
+from torchvision.ops import box_iou, masks_to_boxes, nms
 
+from rncdl.config import resolve_settings
 from rncdl.data.annotations import load_annotations
-from rncdl.data.samples import to_original_pixels
+from rncdl.data.samples import Sample, to_original_pixels
 from rncdl.detector.locating import locate
 from rncdl.detector.model import Detector, ImageBatch
 from rncdl.evaluation.ap_tables import markdown_table
 from rncdl.models import load_detector
 from rncdl.prediction.inference import limits_of, load_batches
 from rncdl.run_folder import RunFolder
+from rncdl.segmentation.segmenter import Proposer, open_segmenter
 from rncdl.training.processes import join_processes
 
 BEST = 100
@@ -32,6 +38,8 @@ SAME_OBJECT_IOU = 0.5
 OVERLAPS = (None, 0.7, 0.5)
 """Above which a region is dropped beside a better one; None: none is."""
 GROUPS = ("known", "novel")
+SEGMENTER = "the segmenter's own"
+BOTH = "half by foreground, half the segmenter's"
 
 
 def class_free_scores(
@@ -61,10 +69,39 @@ def best_regions(boxes: Tensor, scores: Tensor, overlap: float | None) -> Tensor
     return order[:BEST]
 
 
+def proposed_boxes(proposer: Proposer, sample: Sample) -> tuple[Tensor, Tensor]:
+    """Boxes (R, 4) of what a segmenter proposes, in pixels of the image on disk, and scores."""
+    pixels = np.ascontiguousarray(sample.image.permute(1, 2, 0).numpy())
+    proposed = proposer.propose(pixels, limit=3 * BEST)
+    boxes = masks_to_boxes(torch.from_numpy(proposed.masks)) + torch.tensor([0, 0, 1, 1])
+    return to_original_pixels(boxes, sample).float(), torch.from_numpy(proposed.scores).float()
+
+
+def rankings(
+    boxes: Tensor, scores: dict[str, Tensor], proposed: tuple[Tensor, Tensor] | None
+) -> dict[tuple[str, float | None], Tensor]:
+    """By score and NMS, the best boxes of an image (at most `BEST`, 4)."""
+    found = {
+        (name, overlap): boxes[best_regions(boxes, of_image, overlap)]
+        for (name, of_image), overlap in product(scores.items(), OVERLAPS)
+    }
+    if proposed is not None:
+        for overlap in OVERLAPS:
+            own = proposed[0][best_regions(*proposed, overlap)]
+            found[SEGMENTER, overlap] = own
+            halves = (found["foreground", overlap][: BEST // 2], own[: BEST // 2])
+            found[BOTH, overlap] = torch.cat(halves)
+    return found
+
+
 @torch.inference_mode()
-def measure(run: RunFolder, val: Path, *, regions: int, images: int) -> str:
+def measure(
+    run: RunFolder, val: Path, *, regions: int, images: int, overrides: Sequence[str] = ()
+) -> str:
     """The table of recalls."""
-    settings, split = run.settings(), run.split()
+    settings, split = resolve_settings(base=run.settings(), overrides=overrides), run.split()
+    segmenter = open_segmenter(settings.segmentation)
+    proposer = segmenter if isinstance(segmenter, Proposer) else None
     truth = load_annotations(val).annotations
     known = split.known_ids(truth)
     detector = load_detector(run, settings, split).eval()
@@ -87,9 +124,10 @@ def measure(run: RunFolder, val: Path, *, regions: int, images: int) -> str:
                 groups = [GROUPS[one not in known] for one in truth.category_ids[rows].tolist()]
                 num_objects.update(groups)
                 boxes = to_original_pixels(located.boxes[i], sample).float()
-                for (name, of_images), overlap in product(scores.items(), OVERLAPS):
-                    best = best_regions(boxes, of_images[i], overlap)
-                    is_there = (box_iou(annotated, boxes[best]) >= SAME_OBJECT_IOU).any(1)
+                of_image = {name: values[i] for name, values in scores.items()}
+                proposed = None if proposer is None else proposed_boxes(proposer, sample)
+                for (name, overlap), best in rankings(boxes, of_image, proposed).items():
+                    is_there = (box_iou(annotated, best) >= SAME_OBJECT_IOU).any(1)
                     found.update(
                         (name, overlap, group)
                         for group, there in zip(groups, is_there.tolist(), strict=True)
@@ -115,9 +153,17 @@ def main() -> None:
     parser.add_argument("val", type=Path)
     parser.add_argument("--regions", type=int, default=300, help="of an image, before any NMS")
     parser.add_argument("--images", type=int, default=500)
-    options = parser.parse_args()
-    run = RunFolder(options.run)
-    print(measure(run, options.val, regions=options.regions, images=options.images))
+    parser.add_argument("settings", nargs="*", metavar="SETTING=VALUE")
+    options = parser.parse_intermixed_args()
+    print(
+        measure(
+            RunFolder(options.run),
+            options.val,
+            regions=options.regions,
+            images=options.images,
+            overrides=options.settings,
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -148,8 +148,11 @@ class TrainSettings(_Settings):
     objects_class: Literal["none", "not_known"] = "none"
     """What the classifier learns from them: nothing; or that they are of no known class, which is
     right where every known object is labelled."""
+    objects_from: Literal["regions", "segmenter"] = "regions"
+    """Where they are looked for: among the detector's regions; or in whole images, by a segmenter
+    that needs no regions (sam), which then finds what the detector does not look at."""
     objects_min_score: Fraction = 0.3
-    """Objectness from which a region may be one of them."""
+    """Objectness from which a region may be one of them; or the segmenter's own score."""
     objects_min_iou: Fraction = 0.6
     """How well the box of the segmenter's mask must fit the region."""
     objects_per_image: Positive = 4
@@ -294,6 +297,11 @@ class SegmentationSettings(_Settings):
     MobileSAM, prompted by the box."""
     sam_weights: Path | None = None
     """MobileSAM's weights, mobile_sam.pt."""
+    sam_px: Annotated[int, Field(gt=0, multiple_of=64)] = 1024
+    """Longer side of the images as it looks at them; 384 or 512 is as good for small photographs,
+    and five to ten times as fast."""
+    sam_points: Positive = 16
+    """Per side of the grid of points that it is asked about (`train.objects_from=segmenter`)."""
 
 
 class BaselineSettings(_Settings):

@@ -4,6 +4,9 @@ A region that the RPN takes for an object, that no annotation covers, and whose 
 knows no class confirms, is taken for one. The detector that has found them learns from them
 afterwards what objects beyond the known classes look like.
 
+A segmenter that needs no regions can look by itself (`train.objects_from=segmenter`): it finds
+objects where the RPN, for which they were background, proposes nothing.
+
 A finished detector that looks again also says how well its regions fit, and where in them the
 objects are: the segmenter then begins from its masks.
 """
@@ -35,17 +38,20 @@ from rncdl.detector.mask_boxes import enlarge
 from rncdl.detector.model import Detector
 from rncdl.errors import UserError
 from rncdl.origins import digest
-from rncdl.segmentation.segmenter import Segmenter, open_segmenter
+from rncdl.segmentation.segmenter import Proposer, Segmenter, open_segmenter
 from rncdl.training.processes import Processes, autocast, choose_precision
 from rncdl.training.progress import ProgressLine, say
 
 IMAGES_PER_PART = 128
 """Images whose objects are written together: so many are looked at again after an interruption."""
 _MAX_ANNOTATED_IOU = 0.3
+_MAX_SHARED = 0.6
+"""Share of what a segmenter proposes that may lie in an annotated box: more is a part of it."""
 _MIN_FILL, _MAX_FILL = 0.25, 0.97
 """Share of its box that an object's mask covers: less is a splinter, more is no outline at all."""
 _NMS = 0.4
 _REGIONS_PER_IMAGE = 50
+_PROPOSED_PER_IMAGE = 100
 _REFINEMENTS = 2
 _MIN_SIDE_PX = 8
 _MARGIN = 1.2
@@ -70,6 +76,8 @@ class ObjectSearch:
     """which regions are looked at"""
     by_finished_detector: bool = False
     """whether what the detector predicts is trusted: how well regions fit, and masks"""
+    proposer: Proposer | None = None
+    """looks through whole images in place of the detector"""
 
     @classmethod
     def from_settings(
@@ -87,6 +95,15 @@ class ObjectSearch:
                 "nobody labelled, and needs a segmenter to confirm them: set "
                 f"segmentation.segmenter=grabcut or sam, or train.{wanted_by}=0."
             )
+        by_finished_detector = wanted_by == "mask_steps"
+        proposer = None
+        if settings.train.objects_from == "segmenter" and not by_finished_detector:
+            if not isinstance(segmenter, Proposer):
+                raise UserError(
+                    "train.objects_from=segmenter needs one that finds objects by itself: set "
+                    "segmentation.segmenter=sam, or train.objects_from=regions."
+                )
+            proposer = segmenter
         return cls(
             segmenter,
             settings.train.objects_min_score,
@@ -98,7 +115,8 @@ class ObjectSearch:
                 per_image=_REGIONS_PER_IMAGE,
                 refinements=_REFINEMENTS,
             ),
-            by_finished_detector=wanted_by == "mask_steps",
+            by_finished_detector=by_finished_detector,
+            proposer=proposer,
         )
 
 
@@ -151,11 +169,7 @@ def _origin(
     annotations, data, train = labels.annotations, settings.data, settings.train
     images = [[str(image.path), image.height, image.width] for image in annotations.images]
     return {
-        "found_by": (
-            f"the finished detector, from a predicted IoU of {_MIN_PREDICTED_IOU} on"
-            if search.by_finished_detector
-            else "the detector in training"
-        ),
+        "found_by": _found_by(search),
         "detector": digest(*(value.numpy().tobytes() for value in values)),
         "images": digest(json.dumps(images).encode()),
         "annotations": digest(annotations.image_index.tobytes(), annotations.boxes_xyxy.tobytes()),
@@ -170,6 +184,14 @@ def _origin(
         "per_image": train.objects_per_image,
         "segmentation": settings.segmentation.model_dump(mode="json"),
     }
+
+
+def _found_by(search: ObjectSearch) -> str:
+    if search.proposer is not None:
+        return "the segmenter"
+    if search.by_finished_detector:
+        return f"the finished detector, from a predicted IoU of {_MIN_PREDICTED_IOU} on"
+    return "the detector in training"
 
 
 def _batches_of(part: int, labels: KnownLabels, batch_size: int) -> list[list[ItemKey]]:
@@ -205,6 +227,10 @@ def _look_at(
 ) -> list[FoundObject]:
     if not samples:
         return []
+    if search.proposer is not None:
+        return [
+            one for sample in samples for one in _proposed(sample, labels, search, search.proposer)
+        ]
     precision = choose_precision(settings.train.precision, detector.device)
     with autocast(detector.device, precision):
         batch = detector.batch_images([sample.image for sample in samples])
@@ -212,14 +238,9 @@ def _look_at(
         located = locate(detector, maps, batch, search=search.regions)
     found: list[FoundObject] = []
     for i, (sample, logits) in enumerate(zip(samples, located.objectness, strict=True)):
-        rows = labels.annotations.rows_of_image(sample.image_index)
-        annotated = torch.from_numpy(labels.annotations.boxes_xyxy[rows]).float()
-        boxes, scores = free_regions(
-            located.boxes[i].float().cpu(),
-            logits.float().sigmoid().cpu(),
-            to_sample_pixels(annotated, sample),
-            search,
-        )
+        boxes, scores = located.boxes[i].float().cpu(), logits.float().sigmoid().cpu()
+        rows = free_regions(boxes, scores, _annotated(sample, labels), search)
+        boxes, scores = boxes[rows], scores[rows]
         if search.by_finished_detector:
             of_image = [level[i : i + 1] for level in maps]
             with autocast(detector.device, precision):
@@ -233,18 +254,48 @@ def _look_at(
     return found
 
 
+def _proposed(
+    sample: Sample, labels: KnownLabels, search: ObjectSearch, proposer: Proposer
+) -> Iterator[FoundObject]:
+    """What the segmenter takes for objects in an image, and nobody has annotated."""
+    pixels = np.ascontiguousarray(sample.image.permute(1, 2, 0).numpy())
+    proposed = proposer.propose(pixels, limit=_PROPOSED_PER_IMAGE)
+    masks, scores = torch.from_numpy(proposed.masks), torch.from_numpy(proposed.scores).float()
+    rows, boxes = outlined(masks)
+    annotated = _annotated(sample, labels)
+    whole = ~parts_of(boxes, annotated)
+    rows, boxes = rows[whole], boxes[whole]
+    free = free_regions(boxes, scores[rows], annotated, search)
+    return _as_found(sample, boxes[free], scores[rows[free]], masks[rows[free]])
+
+
+def _annotated(sample: Sample, labels: KnownLabels) -> Tensor:
+    """(n, 4) annotated boxes in the sample's pixels."""
+    rows = labels.annotations.rows_of_image(sample.image_index)
+    return to_sample_pixels(torch.from_numpy(labels.annotations.boxes_xyxy[rows]).float(), sample)
+
+
 def free_regions(
     boxes_xyxy: Tensor, scores: Tensor, annotated_xyxy: Tensor, search: ObjectSearch
-) -> tuple[Tensor, Tensor]:
-    """Boxes and scores of the likeliest regions that no annotation covers, after NMS."""
+) -> Tensor:
+    """Rows of the likeliest regions that no annotation covers, after NMS."""
     usable = (scores > search.min_score) & (
         boxes_xyxy[:, 2:] - boxes_xyxy[:, :2] > _MIN_SIDE_PX
     ).all(1)
     if len(annotated_xyxy):
         usable &= box_iou(boxes_xyxy, annotated_xyxy).amax(1) < _MAX_ANNOTATED_IOU
-    boxes, scores = boxes_xyxy[usable], scores[usable]
-    rows = nms(boxes, scores, _NMS)[: search.per_image]
-    return boxes[rows], scores[rows]
+    rows = usable.nonzero().flatten()
+    return rows[nms(boxes_xyxy[rows], scores[rows], _NMS)[: search.per_image]]
+
+
+def parts_of(boxes_xyxy: Tensor, annotated_xyxy: Tensor) -> Tensor:
+    """(R,) bool, which boxes lie for the most part in an annotated one."""
+    if not len(annotated_xyxy):
+        return torch.zeros(len(boxes_xyxy), dtype=torch.bool)
+    corners = torch.maximum(boxes_xyxy[:, None, :2], annotated_xyxy[:, :2])
+    opposite = torch.minimum(boxes_xyxy[:, None, 2:], annotated_xyxy[:, 2:])
+    shared = (opposite - corners).clamp(min=0).prod(2).amax(1)
+    return shared > _MAX_SHARED * (boxes_xyxy[:, 2:] - boxes_xyxy[:, :2]).prod(1)
 
 
 def cut_out(image: Tensor, boxes_xyxy: Tensor, segmenter: Segmenter) -> Tensor:
@@ -285,12 +336,18 @@ def cut_out_by_masks(
 
 def confirmed(boxes_xyxy: Tensor, masks: Tensor, *, min_iou: float) -> tuple[Tensor, Tensor]:
     """Rows of the regions (R, 4) whose masks (R, H, W) agree with them, and those masks' boxes."""
+    rows, extents = outlined(masks)
+    agrees = box_iou(boxes_xyxy[rows], extents).diagonal() > min_iou
+    return rows[agrees], extents[agrees]
+
+
+def outlined(masks: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of the masks (R, H, W) that fill their boxes as objects do, and those boxes."""
     rows = masks.flatten(1).any(1).nonzero().flatten()
     extents = masks_to_boxes(masks[rows]) + torch.tensor([0, 0, 1, 1])
     fill = masks[rows].flatten(1).sum(1) / (extents[:, 2:] - extents[:, :2]).prod(1)
-    agrees = box_iou(boxes_xyxy[rows], extents).diagonal() > min_iou
-    agrees &= (fill > _MIN_FILL) & (fill < _MAX_FILL)
-    return rows[agrees], extents[agrees]
+    fits = (fill > _MIN_FILL) & (fill < _MAX_FILL)
+    return rows[fits], extents[fits]
 
 
 def _as_found(

@@ -1,6 +1,7 @@
 """MobileSAM (Zhang et al., 2023): the Segment Anything Model with a small image encoder.
 
-The encoder is timm's TinyViT with a stride of 16 instead of 32. About 2 s of CPU per image.
+The encoder is timm's TinyViT with a stride of 16 instead of 32. Published for images of 1024 px,
+which take about 2 s of CPU; at 384 px, a tenth of that, small photographs are outlined as well.
 """
 
 from collections.abc import Mapping
@@ -11,24 +12,26 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torchvision.ops import masks_to_boxes, nms
 from torchvision.transforms.v2.functional import resize
 
 from rncdl.errors import UserError
-from rncdl.segmentation.sam_decoder import WIDTH, BoxPrompts, ChannelNorm, MaskDecoder
-from rncdl.segmentation.segmenter import Segmenter, pixels_of_box
+from rncdl.segmentation.sam_decoder import WIDTH, ChannelNorm, MaskDecoder, Prompts
+from rncdl.segmentation.segmenter import Proposed, Proposer, Segmenter, pixels_of_box
 
-_INPUT_PX = 1024
 _PIXEL_MEAN = (123.675, 116.28, 103.53)
 _PIXEL_STD = (58.395, 57.12, 57.375)
 _BOXES_AT_ONCE = 16
+_POINTS_AT_ONCE = 64
+_PROPOSAL_NMS = 0.7
+_STABLE = 1.0
+"""A mask is stable that hardly changes when its threshold is moved by so much up and down."""
 _UNUSED = (
     "image_encoder.norm_head.",
     "image_encoder.head.",
     "prompt_encoder.mask_downscaling.",
-    "prompt_encoder.not_a_point_embed.",
-    "mask_decoder.iou_prediction_head.",
 )
-"""Parts of the published weights that a box has no use for."""
+"""Parts of the published weights that boxes and points have no use for."""
 
 
 class ImageEncoder(nn.Module):
@@ -59,15 +62,19 @@ class ImageEncoder(nn.Module):
         return embedding
 
 
-class MobileSam(nn.Module, Segmenter):
-    """Masks by MobileSAM; an image is looked at once for all its boxes."""
+class MobileSam(nn.Module, Segmenter, Proposer):
+    """Masks by MobileSAM; an image is looked at once for all its boxes or points."""
 
-    def __init__(self, input_px: int = _INPUT_PX) -> None:
-        """`input_px`: the image's longer side as it is looked at; the weights are for 1024."""
+    def __init__(self, input_px: int = 1024, points_per_side: int = 16) -> None:
+        """`input_px`: the image's longer side as it is looked at; the weights are for 1024.
+
+        `points_per_side`: of the grid whose points are asked for the objects they lie on.
+        """
         super().__init__()
         self.input_px = input_px
+        self.points_per_side = points_per_side
         self.image_encoder = ImageEncoder()
-        self.prompt_encoder = BoxPrompts()
+        self.prompt_encoder = Prompts()
         self.mask_decoder = MaskDecoder()
         self.eval()
 
@@ -86,27 +93,62 @@ class MobileSam(nn.Module, Segmenter):
         return masks
 
     @torch.no_grad()
+    def propose(self, image: np.ndarray, *, limit: int) -> Proposed:
+        """See `Proposer`. The score is the predicted IoU times how stable the mask is."""
+        size = self._shown_size(image)
+        embedding = self._embed(image, size)
+        places = self.prompt_encoder.encode_grid(embedding.shape[-1])
+        masks, fits = [], []
+        for points in self._grid(size).split(_POINTS_AT_ONCE):
+            prompts = self.prompt_encoder.at_points(points)
+            of_points, of_masks = self.mask_decoder.answer_points(embedding, places, prompts)
+            masks.append(of_points.flatten(0, 1))
+            fits.append(of_masks.flatten())
+        coarse = torch.cat(masks)
+        scores = torch.cat(fits) * stability(coarse)
+        rows = best_masks(coarse > 0, scores, limit=limit)
+        logits = self._at_pixels(coarse[rows], size, image.shape[:2])
+        return Proposed((logits > 0).numpy(), scores[rows].numpy())
+
+    @torch.no_grad()
     def mask_logits(self, image: np.ndarray, boxes_xyxy: Tensor) -> Tensor:
         """(R, H, W) logits over the whole image (H, W, 3) uint8."""
         height, width = image.shape[:2]
-        side = self.input_px
-        scale = side / max(height, width)
-        size = [max(1, int(length * scale + 0.5)) for length in (height, width)]
-        embedding = self._embed(torch.from_numpy(image).permute(2, 0, 1), size)
+        size = self._shown_size(image)
+        embedding = self._embed(image, size)
         places = self.prompt_encoder.encode_grid(embedding.shape[-1])
         stretch = boxes_xyxy.new_tensor((size[1] / width, size[0] / height)).repeat(2)
         parts = []
         for boxes in (boxes_xyxy * stretch).split(_BOXES_AT_ONCE):
-            prompts = self.prompt_encoder(boxes, side)
-            coarse = self.mask_decoder(embedding, places, prompts)[:, None]
-            full = functional.interpolate(coarse, (side, side), mode="bilinear")
-            shown = full[..., : size[0], : size[1]]
-            parts.append(functional.interpolate(shown, (height, width), mode="bilinear")[:, 0])
+            prompts = self.prompt_encoder(boxes, self.input_px)
+            coarse = self.mask_decoder(embedding, places, prompts)
+            parts.append(self._at_pixels(coarse, size, (height, width)))
         return torch.cat(parts)
 
-    def _embed(self, pixels: Tensor, size: list[int]) -> Tensor:
-        """(WIDTH, side, side) of an image (3, H, W) resized to `size` and padded to a square."""
-        resized = resize(pixels, size, antialias=True)
+    def _shown_size(self, image: np.ndarray) -> tuple[int, int]:
+        """Height and width of an image (H, W, 3) as it is looked at."""
+        height, width = image.shape[:2]
+        scale = self.input_px / max(height, width)
+        return max(1, int(height * scale + 0.5)), max(1, int(width * scale + 0.5))
+
+    def _grid(self, size: tuple[int, int]) -> Tensor:
+        """(P, 2) points all over the image, as shares of the square it is padded to."""
+        cells = (torch.arange(self.points_per_side) + 0.5) / self.points_per_side
+        return torch.cartesian_prod(cells, cells) * torch.tensor(size[::-1]) / self.input_px
+
+    def _at_pixels(
+        self, coarse: Tensor, size: tuple[int, int], image_hw: tuple[int, ...]
+    ) -> Tensor:
+        """Logits (R, H, W) of the image's own pixels."""
+        side = self.input_px
+        full = functional.interpolate(coarse[:, None], (side, side), mode="bilinear")
+        shown = full[..., : size[0], : size[1]]
+        return functional.interpolate(shown, image_hw[:2], mode="bilinear")[:, 0]
+
+    def _embed(self, image: np.ndarray, size: tuple[int, int]) -> Tensor:
+        """(WIDTH, side, side) of an image (H, W, 3) resized to `size` and padded to a square."""
+        pixels = torch.from_numpy(image).permute(2, 0, 1)
+        resized = resize(pixels, list(size), antialias=True)
         mean, std = (torch.tensor(values)[:, None, None] for values in (_PIXEL_MEAN, _PIXEL_STD))
         padding = (0, self.input_px - size[1], 0, self.input_px - size[0])
         [embedding] = self.image_encoder(functional.pad((resized - mean) / std, padding)[None])
@@ -114,7 +156,21 @@ class MobileSam(nn.Module, Segmenter):
         return embedding + no_mask
 
 
-def load_mobile_sam(path: Path) -> MobileSam:
+def stability(logits: Tensor) -> Tensor:
+    """(R,) how little masks (R, h, w) change with their threshold: the IoU of two of them."""
+    inner = (logits > _STABLE).flatten(1).sum(1)
+    outer = (logits > -_STABLE).flatten(1).sum(1)
+    return inner / outer.clamp(min=1)
+
+
+def best_masks(masks: Tensor, scores: Tensor, *, limit: int) -> Tensor:
+    """Rows of the masks (R, h, w) with the best scores, of those whose boxes overlap one alone."""
+    filled = masks.flatten(1).any(1).nonzero().flatten()
+    boxes = masks_to_boxes(masks[filled]) + torch.tensor([0, 0, 1, 1])
+    return filled[nms(boxes, scores[filled], _PROPOSAL_NMS)[:limit]]
+
+
+def load_mobile_sam(path: Path, *, input_px: int = 1024, points_per_side: int = 16) -> MobileSam:
     """MobileSAM with the published weights of `path` (mobile_sam.pt)."""
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True)
@@ -122,7 +178,7 @@ def load_mobile_sam(path: Path) -> MobileSam:
         raise UserError(f"{path}: no such file; give segmentation.sam_weights=FILE.") from error
     except Exception as error:
         raise UserError(f"{path}: cannot be read as PyTorch weights ({error}).") from error
-    model = MobileSam()
+    model = MobileSam(input_px, points_per_side)
     try:
         model.load_state_dict(rename_weights(saved))
     except (RuntimeError, AttributeError, TypeError) as error:

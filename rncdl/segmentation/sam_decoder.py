@@ -1,7 +1,7 @@
 """The prompted half of the Segment Anything Model: from an image's embedding and boxes to masks.
 
-Kirillov et al., Segment Anything (2023). Modules are named as in the published weights, and only
-what a box needs is here: no points, no masks as prompts, the first of the four mask tokens.
+Kirillov et al., Segment Anything (2023). Modules are named as in the published weights. A prompt
+is a box or a point; masks as prompts are left out.
 """
 
 import math
@@ -13,7 +13,10 @@ from torch.nn import functional
 WIDTH = 256
 _NUM_HEADS = 8
 _NUM_MASKS = 4
-"""mask tokens; a box, which leaves little doubt, is answered by the first"""
+"""mask tokens; a box, which leaves little doubt, is answered by the first, a point by the others:
+the part, the object, and what it belongs to"""
+_POINT = 1
+"""which of the learned point embeddings stands for a place on the object"""
 _BOX_CORNERS = (2, 3)
 """which of the learned point embeddings stand for a box's first and second corner"""
 
@@ -33,13 +36,14 @@ class PositionEncoding(nn.Module):
         return torch.cat([angles.sin(), angles.cos()], -1)
 
 
-class BoxPrompts(nn.Module):
-    """Boxes as two tokens each."""
+class Prompts(nn.Module):
+    """Boxes, or points, as two tokens each."""
 
     def __init__(self) -> None:
         super().__init__()
         self.pe_layer = PositionEncoding()
         self.point_embeddings = nn.ModuleList(nn.Embedding(1, WIDTH) for _ in range(4))
+        self.not_a_point_embed = nn.Embedding(1, WIDTH)
         self.no_mask_embed = nn.Embedding(1, WIDTH)
 
     def forward(self, boxes_xyxy: Tensor, input_px: int) -> Tensor:
@@ -48,6 +52,13 @@ class BoxPrompts(nn.Module):
         kinds = torch.cat([self.point_embeddings[i].get_parameter("weight") for i in _BOX_CORNERS])
         tokens: Tensor = self.pe_layer(corners) + kinds
         return tokens
+
+    def at_points(self, places_xy: Tensor) -> Tensor:
+        """(R, 2, WIDTH) tokens of points (R, 2), given as shares of the input's sides."""
+        kind = self.point_embeddings[_POINT].get_parameter("weight")
+        tokens = self.pe_layer(places_xy)[:, None] + kind
+        nothing = self.not_a_point_embed.weight.expand(len(tokens), 1, -1)
+        return torch.cat([tokens, nothing], 1)
 
     def encode_grid(self, side: int) -> Tensor:
         """(side * side, WIDTH) encodings of the cells of the image's embedding, row by row."""
@@ -180,7 +191,7 @@ class ChannelNorm(nn.Module):
 
 
 class MaskDecoder(nn.Module):
-    """A mask for each pair of prompt tokens."""
+    """Masks for each pair of prompt tokens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -197,18 +208,37 @@ class MaskDecoder(nn.Module):
         self.output_hypernetworks_mlps = nn.ModuleList(
             ThreeLayers(WIDTH // 8) for _ in range(_NUM_MASKS)
         )
+        self.iou_prediction_head = ThreeLayers(_NUM_MASKS)
 
     def forward(self, embedding: Tensor, places: Tensor, prompts: Tensor) -> Tensor:
-        """(R, 4 side, 4 side) mask logits.
+        """(R, 4 side, 4 side) logits of the one mask that answers a box.
 
         `embedding` (WIDTH, side, side) of one image, `places` (side * side, WIDTH), `prompts`
         (R, n, WIDTH).
         """
+        tokens, fine = self._look(embedding, places, prompts)
+        return self._draw(tokens, fine, 0)
+
+    def answer_points(
+        self, embedding: Tensor, places: Tensor, prompts: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """(R, 3, 4 side, 4 side) logits of the masks that a point may mean, (R, 3) their IoU.
+
+        The IoU with an object's true mask is a prediction. See `forward`.
+        """
+        tokens, fine = self._look(embedding, places, prompts)
+        masks = torch.stack([self._draw(tokens, fine, i) for i in range(1, _NUM_MASKS)], 1)
+        return masks, self.iou_prediction_head(tokens[:, 0])[:, 1:]
+
+    def _look(self, embedding: Tensor, places: Tensor, prompts: Tensor) -> tuple[Tensor, Tensor]:
+        """What the prompts have become (R, n, WIDTH), and the finer maps (R, c, 4 s, 4 s)."""
         side = embedding.shape[-1]
         own = torch.cat([self.iou_token.weight, self.mask_tokens.weight])
         asked = torch.cat([own.expand(len(prompts), -1, -1), prompts], 1)
         pixels = embedding.flatten(1).T.expand(len(prompts), -1, -1)
         tokens, pixels = self.transformer(asked, pixels, places)
-        fine = self.output_upscaling(pixels.transpose(1, 2).unflatten(2, (side, side)))
-        weights = self.output_hypernetworks_mlps[0](tokens[:, 1])
+        return tokens, self.output_upscaling(pixels.transpose(1, 2).unflatten(2, (side, side)))
+
+    def _draw(self, tokens: Tensor, fine: Tensor, mask: int) -> Tensor:
+        weights = self.output_hypernetworks_mlps[mask](tokens[:, 1 + mask])
         return torch.einsum("rc,rchw->rhw", weights, fine)

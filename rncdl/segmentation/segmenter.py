@@ -1,6 +1,7 @@
-"""The one interface of segmenters: boxes in an image to masks."""
+"""The interfaces of segmenters: boxes in an image to masks, and an image to what may be objects."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,6 +30,24 @@ class Segmenter(ABC):
         return self.segment(image, boxes_xyxy)
 
 
+@dataclass(frozen=True)
+class Proposed:
+    """What may be the objects of an image, the likeliest first."""
+
+    masks: np.ndarray
+    """(R, H, W) bool"""
+    scores: np.ndarray
+    """(R,) about 0..1"""
+
+
+class Proposer(ABC):
+    """Finds what may be objects in an image by itself, without boxes."""
+
+    @abstractmethod
+    def propose(self, image: np.ndarray, *, limit: int) -> Proposed:
+        """At most `limit` masks of an image (H, W, 3) uint8 RGB, none of them empty."""
+
+
 def open_segmenter(settings: SegmentationSettings) -> Segmenter | None:
     """The segmenter that the settings name; None where they name none."""
     if settings.segmenter == "none":
@@ -44,7 +63,9 @@ def open_segmenter(settings: SegmentationSettings) -> Segmenter | None:
         )
     from rncdl.segmentation.sam import load_mobile_sam
 
-    return load_mobile_sam(settings.sam_weights)
+    return load_mobile_sam(
+        settings.sam_weights, input_px=settings.sam_px, points_per_side=settings.sam_points
+    )
 
 
 def pixels_of_box(box_xyxy: np.ndarray, height: int, width: int) -> tuple[slice, slice]:

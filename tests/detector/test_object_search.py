@@ -20,9 +20,11 @@ from rncdl.detector.object_search import (
     cut_out_by_masks,
     free_regions,
     look_for_objects,
+    parts_of,
     well_fitting,
 )
 from rncdl.errors import UserError
+from rncdl.segmentation.segmenter import Proposed, Proposer
 from rncdl.training.processes import Processes
 from tests.data.made_up import annotation_entry, image_entry, write_coco, write_image
 from tests.ellipses import Ellipses
@@ -39,10 +41,11 @@ NUM_IMAGES = 7
 
 
 def test_no_region_is_no_object():
-    boxes, scores = free_regions(NO_BOXES, torch.zeros(0), NO_BOXES, SEARCH)
+    free = free_regions(NO_BOXES, torch.zeros(0), NO_BOXES, SEARCH)
+    boxes = NO_BOXES[free]
     masks = cut_out(torch.zeros(3, 40, 50, dtype=torch.uint8), boxes, Ellipses())
     rows, fitted = confirmed(boxes, masks, min_iou=0.6)
-    assert (boxes.shape, scores.shape, masks.shape) == ((0, 4), (0,), (0, 40, 50))
+    assert (boxes.shape, masks.shape) == ((0, 4), (0, 40, 50))
     assert (len(rows), fitted.shape) == (0, (0, 4))
 
 
@@ -60,9 +63,7 @@ def test_regions_that_are_annotated_unlikely_small_or_double_are_not_free():
     )
     scores = torch.tensor([0.9, 0.8, 0.95, 0.2, 0.7, 0.6, 0.5])
     annotated = torch.tensor([[52.0, 50, 80, 80]])
-    free, of_free = free_regions(boxes, scores, annotated, SEARCH)
-    assert free.tolist() == boxes[[0, 5]].tolist()
-    assert of_free.tolist() == scores[[0, 5]].tolist()
+    assert free_regions(boxes, scores, annotated, SEARCH).tolist() == [0, 5]
 
 
 def test_masks_that_do_not_fit_their_regions_confirm_none():
@@ -78,6 +79,14 @@ def test_masks_that_do_not_fit_their_regions_confirm_none():
     assert fitted.tolist() == [[11, 11, 29, 29]]
 
 
+def test_what_lies_in_an_annotated_box_is_a_part_of_it():
+    boxes = torch.tensor([[0.0, 0, 10, 10], [5, 0, 15, 10], [2, 0, 12, 10], [50, 50, 60, 60]])
+    annotated = torch.tensor([[-5.0, -5, 10, 40], [80, 80, 90, 90]])
+    assert parts_of(boxes, annotated).tolist() == [True, False, True, False]
+    assert parts_of(boxes, NO_BOXES).tolist() == [False] * 4
+    assert parts_of(NO_BOXES, annotated).shape == (0,)
+
+
 def test_without_a_segmenter_there_is_no_search():
     with pytest.raises(UserError, match=r"segmentation\.segmenter=grabcut"):
         ObjectSearch.from_settings(change(Settings(), train={"objects_at": 0.5}))
@@ -85,6 +94,46 @@ def test_without_a_segmenter_there_is_no_search():
         ObjectSearch.from_settings(
             change(Settings(), train={"mask_steps": 9}), wanted_by="mask_steps"
         )
+
+
+def test_a_segmenter_that_needs_regions_cannot_look_by_itself(tmp_path: Path):
+    settings = change(
+        Settings(),
+        train={"objects_at": 0.5, "objects_from": "segmenter"},
+        segmentation={"segmenter": "grabcut"},
+    )
+    with pytest.raises(UserError, match=r"objects_from=segmenter needs one that finds"):
+        ObjectSearch.from_settings(settings)
+
+
+class _Squares(Proposer):
+    """Proposes four triangles: free, in the annotated corner, free, and free but unlikely."""
+
+    def propose(self, image: np.ndarray, *, limit: int) -> Proposed:
+        height, width = image.shape[:2]
+        masks = np.zeros((4, height, width), dtype=bool)
+        for i, (x, y) in enumerate([(0.6, 0.1), (0.0, 0.0), (0.6, 0.6), (0.1, 0.6)]):
+            top, left, side = round(y * height), round(x * width), height // 4
+            masks[i, top : top + side, left : left + side] = np.tri(side, dtype=bool)
+        return Proposed(masks[:limit], np.array([0.9, 0.8, 0.7, 0.2])[:limit])
+
+
+def test_a_segmenter_that_looks_by_itself_needs_no_region(
+    detector: Detector, labels: KnownLabels, tmp_path: Path
+):
+    objects = look_for_objects(
+        detector,
+        labels,
+        replace(SEARCH, proposer=_Squares()),
+        ObjectsFolder(tmp_path / "objects"),
+        settings=settings_of(detector),
+        processes=Processes(rank=0, count=1, device=torch.device("cpu")),
+    )
+    for index, image in enumerate(labels.annotations.images):
+        rows = objects.rows_of_image(index)
+        assert objects.scores[rows].tolist() == pytest.approx([0.9, 0.7])
+        corners = np.array([[0.6 * image.width, y * image.height] for y in (0.1, 0.6)])
+        np.testing.assert_allclose(objects.boxes_xyxy[rows, :2], corners, atol=1.5)
 
 
 class _Remembering(Ellipses):

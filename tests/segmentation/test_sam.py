@@ -6,8 +6,14 @@ import torch
 from torch import nn
 
 from rncdl.errors import UserError
-from rncdl.segmentation.sam import MobileSam, load_mobile_sam, rename_weights
-from rncdl.segmentation.sam_decoder import WIDTH, Attention, BoxPrompts, ChannelNorm
+from rncdl.segmentation.sam import (
+    MobileSam,
+    best_masks,
+    load_mobile_sam,
+    rename_weights,
+    stability,
+)
+from rncdl.segmentation.sam_decoder import WIDTH, Attention, ChannelNorm, Prompts
 
 INPUT_PX = 64
 
@@ -55,6 +61,38 @@ def test_other_boxes_get_other_answers(sam, image):
     assert not torch.allclose(first, second)
 
 
+def test_what_is_proposed_is_in_order_apart_and_never_empty(sam, image):
+    proposed = sam.propose(image, limit=9)
+    assert 0 < len(proposed.masks) <= 9
+    assert proposed.masks.shape == (len(proposed.scores), 30, 40)
+    assert (np.diff(proposed.scores) <= 0).all()
+    assert proposed.masks.any((1, 2)).all()
+
+
+def test_points_lie_on_the_image_and_not_on_its_padding(sam, image):
+    points = sam._grid(sam._shown_size(image)) * INPUT_PX
+    assert points.shape == (sam.points_per_side**2, 2)
+    assert points.min() > 0
+    assert points.amax(0)[0] < 64
+    assert points.amax(0)[1] < 48
+
+
+def test_of_masks_with_one_box_the_best_is_kept():
+    masks = torch.zeros(4, 10, 10, dtype=torch.bool)
+    masks[0, 1:5, 1:5] = masks[1, 1:5, 1:5] = masks[2, 6:9, 6:9] = True
+    scores = torch.tensor([0.5, 0.9, 0.7, 1.0])  # the last one is empty
+    assert best_masks(masks, scores, limit=9).tolist() == [1, 2]
+    assert best_masks(masks, scores, limit=1).tolist() == [1]
+
+
+def test_a_mask_with_a_sharp_edge_is_stable():
+    logits = torch.zeros(2, 4, 4)
+    logits[0] = torch.where(torch.arange(4) < 2, 5.0, -5.0)
+    logits[1] = torch.tensor([2.0, 0.5, -0.5, -2.0])
+    assert stability(logits).tolist() == pytest.approx([1, 1 / 3])
+    assert stability(torch.full((1, 4, 4), -9.0)).tolist() == [0]
+
+
 def test_published_names_become_ours():
     weight = torch.zeros(1)
     renamed = {
@@ -73,7 +111,7 @@ def test_published_names_become_ours():
         "image_encoder.neck.3.bias": "image_encoder.neck.3.bias",
         "mask_decoder.mask_tokens.weight": "mask_decoder.mask_tokens.weight",
     }
-    unused = ("image_encoder.head.bias", "mask_decoder.iou_prediction_head.layers.0.bias")
+    unused = ("image_encoder.head.bias", "prompt_encoder.mask_downscaling.0.weight")
     given = dict.fromkeys((*renamed, *unused), weight)
     assert list(rename_weights(given)) == list(renamed.values())
 
@@ -114,7 +152,7 @@ def test_channel_norm_levels_each_place():
 
 
 def test_places_are_encoded_by_sines_of_their_projection():
-    prompts = BoxPrompts()
+    prompts = Prompts()
     matrix = prompts.pe_layer.positional_encoding_gaussian_matrix
     matrix.zero_()
     matrix[0, 0] = 1
