@@ -1,7 +1,7 @@
 """What is a click worth? Naming clusters against labelling boxes, on drawn worlds or given data.
 
 `python benchmarks/clicks.py FOLDER [--worlds 10,11,12] [--clicks 10,20,40,80] [--clusters 80]
-[--steps 120] [--second-round 40,80] [--picture docs/images/clicks.png]`
+[--steps 120] [--second-round 40,80] [--picture docs/images/clicks.png] [SETTING=VALUE ...]`
 `python benchmarks/clicks.py FOLDER --given DATA [--base RUN] [--preset P] [--val FILE] [...]`
 
 A simulated person who knows the truth looks at clusters as `rncdl name` orders them, the most
@@ -12,7 +12,8 @@ the labels that `rncdl promote` makes of them; and after two, half of the clicks
 clusters of each round. Beside that, the same number of clicks spent on labelling: a click is the
 true box, mask (if the data have any) and class of one object of a novel class, drawn at random;
 known objects of its image come with it for nothing. All retrainings start from the same detector
-and have the same number of steps; the ceiling's is with all labels of all images.
+and have the same number of steps and the same settings, those of the detector but for the given
+ones; the ceiling's is with all labels of all images.
 
 DATA holds labelled.json, unlabelled.json, oracle.json (all labels of the images of both) and
 val.json. RUN is a run trained on that labelled.json; it is copied, its banks are linked, and P then
@@ -65,6 +66,8 @@ class Recipe:
     clusters: int
     steps: int
     """of a retraining"""
+    retraining: tuple[str, ...]
+    """its settings that differ from the first detector's"""
     processes: int
 
 
@@ -108,7 +111,7 @@ class Laboratory:
         words = ["--start-from", self.base, "--preset", settings]
         steps = self.recipe.steps
         few = [f"train.steps={steps}", f"train.warmup_steps={steps // 6}"]
-        self.train(run, labelled, *words, *few)
+        self.train(run, labelled, *words, *few, *self.recipe.retraining)
         folder = RunFolder(run).evaluation(self.val.stem, None)
         return self.novel_ap(folder.classes("trained_bbox"), run, "--discovery", "trained")
 
@@ -311,7 +314,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=120, help="of a retraining")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--picture", type=Path)
-    options = parser.parse_args()
+    parser.add_argument("settings", nargs="*", metavar="SETTING=VALUE", help="of retrainings")
+    options = parser.parse_intermixed_args()
     if options.given is None and (options.base or options.val):
         parser.error("--base and --val need --given")
     if options.worlds is None:
@@ -331,7 +335,14 @@ def _data(options: argparse.Namespace, folder: Path, seed: int) -> Path:
 def main() -> None:
     options = _options()
     base = None if options.base is None else options.base.resolve()
-    recipe = Recipe(options.preset, base, options.clusters, options.steps, options.processes)
+    recipe = Recipe(
+        options.preset,
+        base,
+        options.clusters,
+        options.steps,
+        tuple(options.settings),
+        options.processes,
+    )
     worlds = []
     for seed in options.worlds:
         folder = options.folder.resolve() / str(seed)
