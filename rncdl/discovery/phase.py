@@ -14,6 +14,7 @@ from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.discovery.lessons import label_objects, label_regions, read_objects
 from rncdl.discovery.online import train_heads_online
 from rncdl.discovery.training import train_heads
+from rncdl.errors import UserError
 from rncdl.models import build_heads, load_detector, new_detector
 from rncdl.run_folder import DiscoveryFolder, RunFolder
 from rncdl.training.processes import Processes
@@ -22,6 +23,32 @@ from rncdl.training.processes import Processes
 def needs_online(discover: DiscoverSettings) -> bool:
     """Whether that is wanted, or the detector learns too, so that no bank can hold its features."""
     return discover.online or discover.single_phase or discover.frozen != "all_but_heads"
+
+
+def why_impossible(discover: DiscoverSettings) -> str | None:
+    """What contradicts itself in the settings, and what to say instead; None: nothing.
+
+    A teacher looks at the bank's images once; without one nobody can say how many classes there
+    are.
+    """
+    if discover.teacher != "none" and needs_online(discover):
+        return (
+            f"discover.teacher={discover.teacher} teaches from the bank; leave it out with "
+            "discover.online, discover.single_phase or a free detector (discover.frozen)."
+        )
+    if discover.teacher == "none" and not discover.heads:
+        return (
+            "discover.heads=auto needs a teacher, in whose eyes classes are counted: say "
+            "discover.teacher=auto, or give a number, discover.heads=[3000]."
+        )
+    return None
+
+
+def require_possible(settings: Settings) -> None:
+    """Refuse settings of discovery that contradict each other, before anything begins."""
+    reason = why_impossible(settings.discover)
+    if reason is not None:
+        raise UserError(reason)
 
 
 def starting_detector(run: RunFolder, settings: Settings, pool: Pool) -> Detector:
