@@ -12,9 +12,10 @@ from rncdl.errors import UserError
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
+        ({"neighbours": 5}, "discover.neighbours=5 needs a teacher"),
         ({"heads": "auto"}, "discover.heads=auto needs a teacher"),
         ({"teacher": "auto", "online": True}, "teaches from the bank"),
-        ({"teacher": "auto", "single_phase": True}, "teaches from the bank"),
+        ({"teacher": "auto", "neighbours": 5, "single_phase": True}, "teaches from the bank"),
     ],
 )
 def test_contradictions_are_told_with_a_way_out(settings: dict[str, Any], reason: str):
@@ -30,6 +31,7 @@ def test_contradictions_are_told_with_a_way_out(settings: dict[str, Any], reason
         {},
         {"online": True},
         {"teacher": "auto", "heads": "auto"},
+        {"teacher": "auto", "neighbours": 5, "heads": "auto"},
     ],
 )
 def test_what_is_possible_passes(settings: dict[str, Any]):

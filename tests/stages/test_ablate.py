@@ -15,6 +15,7 @@ NEVER = {"without MoCo pretraining"}
     [
         ({}, NEVER),
         ({"teacher": "auto"}, NEVER | ONLINE),
+        ({"teacher": "auto", "neighbours": 5}, NEVER | ONLINE),
     ],
 )
 def test_rows_without_a_bank_are_not_made_with_a_teacher(
