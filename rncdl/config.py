@@ -257,6 +257,11 @@ class DiscoverSettings(_Settings):
     """A frozen network that looks once at each object, cut out of its background; what looks alike
     to it is one class (ours). A timm model's name, auto: the best that can be had, none: the heads
     teach themselves, as in the paper."""
+    neighbours: NonNegative = 0
+    """With a teacher (ours): in the second view a region that shows an object is replaced by one
+    that shows one of so many objects of other images that look most alike to the teacher, all
+    else as `partner_iou` says, and the heads teach themselves (`pseudo_labels`). 0: the teacher's
+    labels teach them."""
     frozen: Literal["all_but_heads", "roi_heads_free", "nothing"] = "all_but_heads"
     single_phase: bool = False
     """Ablation: discovery from an untrained detector, with all detector losses."""
@@ -264,6 +269,11 @@ class DiscoverSettings(_Settings):
     log_every: Positive = 50
     checkpoint_every: Positive = 1000
     tensorboard: bool = False
+
+    @property
+    def is_taught(self) -> bool:
+        """Whether a teacher's labels teach the heads, and not they themselves."""
+        return self.teacher != "none" and self.neighbours == 0
 
 
 class TeacherSettings(_Settings):

@@ -50,7 +50,7 @@ def build_heads(detector: Detector, discover: DiscoverSettings) -> DiscoveryHead
             projection_width=discover.projection_width,
             classifier=discover.classifier,
             projection=discover.projection,
-            background=discover.teacher != "none",
+            background=discover.is_taught,
         )
         for num_clusters in discover.heads
     ]

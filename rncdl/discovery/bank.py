@@ -96,6 +96,14 @@ class _SlotFile:
         content = os.pread(self._reader, num_bytes, self._offset(position))
         return np.frombuffer(content, dtype=self.dtype).reshape(count, *tail)
 
+    def read_each(self, positions: tuple[np.ndarray | int, ...]) -> np.ndarray:
+        """The entries at several positions, (n, ...): an array or one number for each dimension."""
+        depth = len(positions)
+        num_bytes = int(np.prod(self.shape[depth:])) * self.dtype.itemsize
+        offsets = num_bytes * np.ravel_multi_index(positions, self.shape[:depth])
+        content = b"".join(os.pread(self._reader, num_bytes, offset) for offset in offsets.tolist())
+        return np.frombuffer(content, dtype=self.dtype).reshape(len(offsets), *self.shape[depth:])
+
     def sync(self) -> None:
         """Return when the disk has all that was written."""
         if self._writer is not None:
@@ -249,6 +257,10 @@ class Bank:
     def read(self, index: int, view: int, *, count: int) -> Tensor:
         """(count, F) float16 features of an image in one view."""
         return torch.from_numpy(self._features.read((index, view), count).copy())
+
+    def read_regions(self, images: np.ndarray, view: int, regions: np.ndarray) -> Tensor:
+        """(n, F) float16 features of single regions of several images in one view."""
+        return torch.from_numpy(self._features.read_each((images, view, regions)).copy())
 
     def read_boxes(self, index: int, *, count: int) -> Tensor:
         """(count, 4) regions in the pixels of the image on disk."""

@@ -12,6 +12,7 @@ from rncdl.data.batches import TrainingBatches
 from rncdl.data.records import ImageRecord
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.extraction import ExtractedRegions
+from rncdl.discovery.neighbours import Neighbours
 from rncdl.discovery.partners import draw_partners
 from rncdl.errors import UserError
 from rncdl.training.processes import Processes
@@ -22,7 +23,8 @@ class DiscoveryBatch:
     """Features of one step in one process."""
 
     views: tuple[Tensor, Tensor]
-    """(B, F) each: the same regions in two views; with partners, the same objects"""
+    """(B, F) each: the same regions in two views; with partners, the same objects; with neighbours,
+    objects that look alike"""
     labelled: Tensor
     """(L, F) regions that lie on annotations"""
     labels: Tensor
@@ -100,11 +102,14 @@ class BankFeed:
         seed: int,
         partner_iou: float | None = None,
         region_labels: np.ndarray | None = None,
+        neighbours: Neighbours | None = None,
         processes: Processes | None = None,
     ) -> None:
         """partner_iou: regions that overlap this much stand for each other in the second view.
 
         region_labels (P, R, H): the teacher's, of all images' regions, for each head.
+        neighbours: regions of other images that stand in the second view for those that show an
+        object; what no neighbour stands for goes by `partner_iou`.
         """
         self._bank = bank
         self._counts = np.minimum(
@@ -117,6 +122,7 @@ class BankFeed:
         self._size = size
         self._partner_iou = partner_iou
         self._region_labels = region_labels
+        self._neighbours = neighbours
         self._seed, self._processes = seed, processes
 
     def batches(self, start: int = 0) -> Generator[DiscoveryBatch, None, None]:
@@ -161,15 +167,10 @@ class BankFeed:
         num_views = self._bank.shape.num_views
         first, second = [], []
         for index, seed in pool_keys:
-            view_a, view_b = np.random.default_rng(seed).choice(num_views, 2, replace=False)
-            count = int(self._counts[index])
-            first.append(self._bank.read(index, int(view_a), count=count))
-            other = self._bank.read(index, int(view_b), count=count)
-            if self._partner_iou is not None:
-                boxes = self._bank.read_boxes(index, count=count)
-                generator = torch.Generator().manual_seed(seed)
-                other = other[draw_partners(boxes, min_iou=self._partner_iou, generator=generator)]
-            second.append(other)
+            generator = np.random.default_rng(seed)
+            view_a, view_b = generator.choice(num_views, 2, replace=False).tolist()
+            first.append(self._bank.read(index, view_a, count=int(self._counts[index])))
+            second.append(self._read_second(index, view_b, seed=seed, generator=generator))
         features = [torch.zeros(0, self._bank.shape.num_features, dtype=torch.float16)]
         labels = [torch.zeros(0, dtype=torch.int64)]
         for index, seed in labelled_keys:
@@ -184,6 +185,23 @@ class BankFeed:
             labels=torch.cat(labels),
             targets=self._targets([index for index, _ in pool_keys]),
         )
+
+    def _read_second(
+        self, index: int, view: int, *, seed: int, generator: np.random.Generator
+    ) -> Tensor:
+        """(R, F) what stands for an image's regions in the second view."""
+        count = int(self._counts[index])
+        features = self._bank.read(index, view, count=count)
+        if self._partner_iou is not None:
+            boxes = self._bank.read_boxes(index, count=count)
+            draw = torch.Generator().manual_seed(seed)
+            features = features[draw_partners(boxes, min_iou=self._partner_iou, generator=draw)]
+        if self._neighbours is not None:
+            drawn = self._neighbours.draw(index, count=count, generator=generator)
+            features[torch.from_numpy(drawn.rows)] = self._bank.read_regions(
+                drawn.images, view, drawn.regions
+            )
+        return features
 
     def _targets(self, images: Sequence[int]) -> Tensor | None:
         if self._region_labels is None:

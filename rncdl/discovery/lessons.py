@@ -1,6 +1,6 @@
 """What the teacher tells the heads: a label for every region of the bank that it is sure of."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -42,6 +42,22 @@ class SeenObjects:
     """(L, D) annotated objects in that space"""
     labels: Tensor
     """(L,) their known classes"""
+
+    def rows_of(self, image: int) -> slice:
+        """Where the objects of an image are."""
+        start, stop = np.searchsorted(self.image_index, [image, image + 1]).tolist()
+        return slice(start, stop)
+
+    def only(self, wanted: np.ndarray) -> "SeenObjects":
+        """Those of a mask (O,), with all annotated ones."""
+        rows = torch.from_numpy(wanted)
+        return replace(
+            self,
+            image_index=self.image_index[wanted],
+            boxes_xyxy=self.boxes_xyxy[rows],
+            certainty=self.certainty[rows],
+            features=self.features[rows],
+        )
 
 
 def read_objects(bank: Bank) -> SeenObjects:
@@ -147,11 +163,16 @@ def open_objects(objects: SeenObjects, pool: Pool, settings: Settings) -> np.nda
     return (objects.certainty >= least).numpy() & ~is_annotated
 
 
+def sure_objects(objects: SeenObjects, pool: Pool, settings: Settings) -> np.ndarray:
+    """(O,) bool: the open ones, and those that lie on annotations."""
+    return open_objects(objects, pool, settings) | (_annotated(objects, pool) >= 0)
+
+
 def _annotated(objects: SeenObjects, pool: Pool) -> np.ndarray:
     """(O,) the known class of the annotation that an object lies on; -1: on none."""
     found = np.full(len(objects.image_index), -1)
     for index in range(pool.num_labelled):
-        rows = _rows_of(objects, index)
+        rows = objects.rows_of(index)
         boxes, labels = pool.annotations_of(index)
         if len(boxes) and rows.stop > rows.start:
             overlap, nearest = box_iou(objects.boxes_xyxy[rows], boxes).max(1)
@@ -169,7 +190,7 @@ def label_regions(
     made = np.full((bank.shape.num_images, bank.shape.regions_per_image), UNTAUGHT)
     for index, count in enumerate(bank.counts().tolist()):
         if count > 0:
-            rows = _rows_of(objects, index)
+            rows = objects.rows_of(index)
             annotated, known = pool.annotations_of(index)
             boxes = torch.cat([annotated, objects.boxes_xyxy[rows]])
             of_boxes = np.concatenate([known.numpy(), labels[rows]])
@@ -185,8 +206,3 @@ def _label(regions: Tensor, boxes: Tensor, labels: np.ndarray, *, nothing: int) 
     overlap, found = best.values.numpy(), labels[best.indices.numpy()]
     found = np.where(overlap >= SAME_IOU, found, UNTAUGHT)
     return np.where(overlap < APART_IOU, nothing, found)
-
-
-def _rows_of(objects: SeenObjects, image: int) -> slice:
-    start, stop = np.searchsorted(objects.image_index, [image, image + 1]).tolist()
-    return slice(start, stop)

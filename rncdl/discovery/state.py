@@ -147,7 +147,7 @@ def _empty_memories(
 ) -> tuple[FeatureMemory, FeatureMemory]:
     images = processes.share_of(settings.batch_images, what="discover.batch_images")
     # A teacher's labels are made once, for all regions: nothing needs to be remembered.
-    num_batches = settings.memory_batches if settings.teacher == "none" else 0
+    num_batches = 0 if settings.is_taught else settings.memory_batches
     capacity = num_batches * images * settings.regions_per_image
     num_features = heads.known.linear.in_features
     return (

@@ -18,6 +18,7 @@ from rncdl.detector.model import Detector
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.filling import open_bank
 from rncdl.discovery.object_bank import open_object_bank
+from rncdl.discovery.phase import require_possible
 from rncdl.errors import UserError
 from rncdl.experiments.table_folder import TableFolder
 from rncdl.inputs import load_dataset, load_pool, named_inputs
@@ -100,6 +101,7 @@ def open_setup(request: TableRequest, folder: TableFolder) -> Iterator[Setup]:
         run.settings() if discovery is None else run.discovery(discovery).settings()
     )
     settings = resolve_settings(request.preset, request.overrides, base=base)
+    require_possible(settings)
     pool = _pool_inputs(request, run, folder, discovery)
     inputs: dict[str, Any] = {
         "val": str(request.val.resolve()),

@@ -210,6 +210,8 @@ def _choose_for_teacher(choices: _Choices, size: Size) -> None:
     choices.choose("teacher.crop_px", size.teacher_px, "side of what the teacher is shown")
     choices.choose("detector.localisation", True, "how surely a region is an object")
     choices.choose("segmentation.segmenter", "grabcut", "if objects are told better cut out")
+    if choices.has_said("discover.neighbours") and choices.choose("discover.neighbours", 0, ""):
+        return  # such heads teach themselves, and hear of no background
     choices.choose("predict.known", "discovered", "heads with a teacher know the background")
 
 

@@ -5,7 +5,7 @@ from functools import partial
 
 from rncdl.config import DiscoverSettings, Settings, change
 from rncdl.discovery.bank import Bank
-from rncdl.discovery.phase import needs_online
+from rncdl.discovery.phase import needs_online, why_impossible
 from rncdl.evaluation.comparison import Comparison, Line
 from rncdl.experiments.ablations import AblationRow, AblationTable, ablation_tables
 from rncdl.experiments.published import RNCDL_KEY, SOURCE
@@ -34,7 +34,9 @@ def ablate(
     with open_setup(request, folder) as setup:
         base = _with_one_head(setup.settings)
         wanted = {table: _tables_of(base.discover, sizes)[table] for table in chosen}
-        rows = [row for table in wanted.values() for row in table.rows if row.left_out is None]
+        rows = [
+            row for table in wanted.values() for row in table.rows if left_out(base, row) is None
+        ]
         settings_of = {settings_key(base, row): _settings_of(base, row) for row in rows}
         titles = {settings_key(base, row): row.title for row in rows} | {RNCDL_KEY: "RNCDL"}
         most_regions = max(one.discover.regions_per_image for one in settings_of.values())
@@ -80,9 +82,14 @@ def settings_key(base: Settings, row: AblationRow) -> str:
 
 def _lines(base: Settings, table: AblationTable) -> list[Line]:
     return [
-        Line(row.title, settings_key(base, row), row.head, row.published, row.left_out)
+        Line(row.title, settings_key(base, row), row.head, row.published, left_out(base, row))
         for row in table.rows
     ]
+
+
+def left_out(base: Settings, row: AblationRow) -> str | None:
+    """Why a row is not made: this command cannot, or its change contradicts the run's settings."""
+    return row.left_out or why_impossible(_settings_of(base, row).discover)
 
 
 def _train(key: str, settings: Settings, most_regions: int, setup: Setup, seed: int) -> Trained:

@@ -9,7 +9,13 @@ from rncdl.data.viewed_images import Pool
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.coverage import FEW, covered_share, describe_coverage
 from rncdl.discovery.filling import open_bank, require_origin
-from rncdl.discovery.phase import needs_online, starting_detector, train_from_bank, train_online
+from rncdl.discovery.phase import (
+    needs_online,
+    require_possible,
+    starting_detector,
+    train_from_bank,
+    train_online,
+)
 from rncdl.errors import UserError
 from rncdl.inputs import load_pool, named_inputs
 from rncdl.run_folder import DiscoveryFolder, DiscoveryInputs, RunFolder
@@ -38,7 +44,7 @@ def discover(
     _require_free(folder, resume=resume)
     base = folder.settings() if resume else run.settings()
     settings = resolve_settings(preset, overrides, base=base)
-    _require_possible(settings)
+    require_possible(settings)
     online = needs_online(settings.discover)
     inputs = _settle_inputs(run, folder, named, resume=resume)
     with join_processes(settings.device) as processes:
@@ -106,21 +112,6 @@ def _settle_heads(
         found.save(run.estimate_file)
         say(f"{found.line()} Clusters: {found.with_room}.")
     return settled
-
-
-def _require_possible(settings: Settings) -> None:
-    """A teacher looks at the bank's images once; without one nobody can say how many classes."""
-    discover = settings.discover
-    if discover.teacher != "none" and needs_online(discover):
-        raise UserError(
-            f"discover.teacher={discover.teacher} teaches from the bank; leave it out with "
-            "discover.online, discover.single_phase or a free detector (discover.frozen)."
-        )
-    if discover.teacher == "none" and not discover.heads:
-        raise UserError(
-            "discover.heads=auto needs a teacher, in whose eyes classes are counted: say "
-            "discover.teacher=auto, or give a number, discover.heads=[3000]."
-        )
 
 
 def _settle_inputs(

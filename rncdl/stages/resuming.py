@@ -33,7 +33,7 @@ FIXED_IN_DISCOVERY = frozenset(
         *("discover.heads", "discover.classifier", "discover.projection"),
         *("discover.hidden_width", "discover.projection_width"),
         *("discover.memory_batches", "discover.batch_images", "discover.regions_per_image"),
-        *("discover.pseudo_labels", "discover.teacher"),
+        *("discover.pseudo_labels", "discover.teacher", "discover.neighbours"),
         *(f"teacher.{name}" for name in TeacherSettings.model_fields),
         *("discover.frozen", "discover.online", "discover.single_phase"),
         *("discover.views", "discover.augmentation", "discover.region_nms"),

@@ -13,6 +13,7 @@ from rncdl.data.problems import BAD_IMAGES
 from rncdl.data.records import ImageRecord
 from rncdl.data.viewed_images import Pool
 from rncdl.detector.pretrained import find_start, settle_start
+from rncdl.discovery.phase import require_possible
 from rncdl.errors import UserError, did_you_mean
 from rncdl.files import write_atomically
 from rncdl.inputs import known_classes, named_inputs, require_annotations
@@ -132,6 +133,7 @@ def _plan(
         sizes = ", ".join(f"{one.name} ({one.means})" for one in SIZES.values())
         raise UserError(f"--size {name}: no such size.{hint} Sizes: {sizes}.")
     plan = make_plan(data, machine, SIZES[name], request.overrides)
+    require_possible(plan.settings)
     start = find_start(plan.settings.detector)
     detector = settle_start(plan.settings.detector, start)
     tried = plan.settings.model_copy(update={"detector": detector})

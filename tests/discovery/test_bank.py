@@ -71,6 +71,17 @@ def test_every_image_comes_back_as_it_was_written(bank: Bank):
     assert torch.equal(labels, written[0].chosen.matched_labels)
 
 
+def test_single_regions_of_several_images_are_read_at_once(bank: Bank):
+    for index in range(3):
+        bank.write(index, regions(4, 0, index))
+    wanted = [(2, 3), (0, 0), (2, 1), (1, 3), (2, 3)]
+    images, places = np.array(wanted, dtype=np.int32).T
+    found = bank.read_regions(images, 1, places)
+    expected = [regions(4, 0, image).features[1, place].half() for image, place in wanted]
+    assert torch.equal(found, torch.stack(expected))
+    assert bank.read_regions(images[:0], 1, places[:0]).shape == (0, 6)
+
+
 def test_numpy_can_map_the_features(bank: Bank):
     bank.write(1, regions(2, 0, 2))
     mapped = np.memmap(bank.folder / "features.f16", np.float16, "r", shape=(5, 3, 4, 6))

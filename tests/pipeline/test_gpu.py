@@ -129,6 +129,13 @@ def test_a_teacher_looks_and_teaches(run: Path, world: Path):
     assert (run / "object_bank" / "counts.i32").is_file()
 
 
+def test_a_teacher_finds_neighbours(run: Path, world: Path):
+    more = ("discover.neighbours=2", "discover.steps=2", "discover.memory_batches=1")
+    with pretend_gpu():
+        folder = find_classes(run, world, "alike", *TEACHER, *more)
+    assert folder.discovery("alike").heads_file.is_file()
+
+
 @pytest.mark.parametrize(
     "setting",
     [

@@ -81,6 +81,11 @@ def train_and_discover(files: Path, images: Path, run: Path, *, known: str) -> N
         *("discover", "--run", run, "--unlabelled", files / "unlabelled.json"),
         *("--unlabelled-images", images, "--discovery", "taught", *TEACHER, "discover.heads=[3]"),
     )
+    run_rncdl(
+        *("discover", "--run", run, "--unlabelled", files / "unlabelled.json"),
+        *("--unlabelled-images", images, "--discovery", "alike", *TEACHER),
+        "discover.neighbours=2",
+    )
 
 
 @pytest.mark.usefixtures("objects_everywhere")
@@ -100,6 +105,7 @@ def test_scrambled_novel_labels_change_no_training_artefact(world: Path, tmp_pat
                     *sorted((run / "train" / "mask_objects").glob("part_*")),
                     run / "discoveries" / "main" / "heads.safetensors",
                     run / "discoveries" / "taught" / "heads.safetensors",
+                    run / "discoveries" / "alike" / "heads.safetensors",
                     *sorted((run / "bank").glob("*.[fi]*")),
                     *sorted((run / "object_bank").glob("*.[fi]*")),
                 ]

@@ -16,6 +16,7 @@ from rncdl.training.journal import read_journal
 from tests.pipeline.tiny import TEACHER, run_killed, run_rncdl
 
 FEW = "discover.heads=[3]"
+NEIGHBOURS = "discover.neighbours=2"
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +28,12 @@ def run(discovered: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def taught(run: Path, world: Path) -> Path:
     discover(run, world, "taught", *TEACHER, FEW)
+    return run
+
+
+@pytest.fixture(scope="module")
+def alike(run: Path, world: Path) -> Path:
+    discover(run, world, "alike", *TEACHER, NEIGHBOURS)
     return run
 
 
@@ -120,6 +127,50 @@ def test_a_killed_discovery_resumes_bit_for_bit(taught: Path, world: Path):
     run_killed(*words, *TEACHER, FEW, after="rncdl.training.saving.save_checkpoint")
     run_rncdl(*words, "--resume")
     assert_same(heads(taught, "killed"), heads(taught, "taught"))
+
+
+def test_neighbours_are_the_second_view_of_heads_that_teach_themselves(alike: Path):
+    """They have no output for no object; their first weights and views are those of `main`."""
+    main, found = heads(alike, "main"), heads(alike, "alike")
+    assert {key: value.shape for key, value in found.items()} == {
+        key: value.shape for key, value in main.items()
+    }
+    assert not torch.equal(found["novel.0.prototypes"], main["novel.0.prototypes"])
+    records = read_journal(alike / "discoveries" / "alike" / "journal.jsonl")
+    assert all(np.isfinite(record["loss"]) for record in records)
+    assert all(record["num_rounds"] > 0 for record in records)  # the assignment was balanced
+
+
+def test_a_killed_discovery_with_neighbours_resumes_bit_for_bit(alike: Path, world: Path):
+    words = ["discover", "--run", alike, "--unlabelled", world / "unlabelled.json"]
+    words += ["--discovery", "alike_killed"]
+    run_killed(*words, *TEACHER, NEIGHBOURS, after="rncdl.training.saving.save_checkpoint")
+    run_rncdl(*words, "--resume")
+    assert_same(heads(alike, "alike_killed"), heads(alike, "alike"))
+
+
+def test_what_was_discovered_from_neighbours_is_evaluated_like_any_other(alike: Path, world: Path):
+    run_rncdl("evaluate", world / "val.json", "--run", alike, "--discovery", "alike")
+    report = RunFolder(alike).evaluation("val", "alike").report_json
+    assert json.loads(report.read_text())["clusters"]["head0"]["num_clusters"] == 8
+
+
+def test_two_processes_look_for_neighbours_once(alike: Path, world: Path):
+    quick = ("discover.steps=2", "discover.memory_batches=1")
+    said = discover(alike, world, "alike_pair", *TEACHER, NEIGHBOURS, *quick, processes=2)
+    assert said.count("that look most alike") == 1
+
+
+@pytest.mark.parametrize("command", ["discover", "compare", "ablate"])
+def test_without_a_teacher_nothing_is_alike(run: Path, world: Path, command: str):
+    words: tuple[object, ...] = ("--discovery", "impossible")
+    if command != "discover":
+        words = (world / "val.json", "--name", "impossible")
+    words += ("--unlabelled", world / "unlabelled.json", "discover.teacher=none")
+    said = run_rncdl(command, "--run", run, *words, NEIGHBOURS, code=2)
+    assert "discover.neighbours=2 needs a teacher" in said
+    assert "discover.teacher=auto" in said
+    assert not list(run.glob("*/impossible"))
 
 
 def test_classes_are_counted_and_the_number_is_noted(taught: Path, world: Path):

@@ -115,6 +115,15 @@ def test_a_teacher_that_the_user_wants_comes_with_all_that_it_needs():
     assert settings.predict.known == "discovered"
 
 
+@pytest.mark.parametrize(("number", "known"), [(0, "discovered"), (5, "trained")])
+def test_heads_that_learn_from_neighbours_leave_known_classes_to_the_detector(number, known):
+    words = ["discover.teacher=a_network", f"discover.neighbours={number}"]
+    settings = make_plan(DATA, LAPTOP, TINY, words).settings
+    assert settings.discover.neighbours == number
+    assert settings.detector.localisation
+    assert settings.predict.known == known
+
+
 @pytest.mark.parametrize("words", [[], ["discover.teacher=none"]])
 def test_without_a_teacher_nothing_is_chosen_for_one(words):
     settings = make_plan(DATA, LAPTOP, TINY, words).settings

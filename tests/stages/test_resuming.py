@@ -68,6 +68,7 @@ def test_what_a_trained_detector_cannot_be_continued_with_is_refused(run: RunFol
         "discover.memory_batches=1",
         "discover.batch_images=4",
         "discover.frozen=nothing",
+        "discover.neighbours=3",
         "discover.augmentation=none",
         "detector.proposals_after_nms=30",
         "detector.fpn_channels=8",
