@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +20,26 @@ def cluster_name(cluster: int) -> str:
 def is_cluster_name(name: str) -> bool:
     """Whether a name is, but for upper and lower case, what clusters are called without one."""
     return re.fullmatch(r"novel_\d+", name, re.IGNORECASE) is not None
+
+
+def found_name(cluster: str, known: Iterable[str]) -> str:
+    """What a cluster without a name is called as a class to train on: novel_0012 is found_0012.
+
+    Where known classes come from such rounds already it is found2_0012, found3_0012 and so on, so
+    that neither they nor the clusters of a later discovery have the name.
+    """
+    rounds = [int(one[1] or 1) for one in map(_match_found, known) if one]
+    number = max(rounds, default=0) + 1
+    return f"found{number if number > 1 else ''}_{cluster.rpartition('_')[2]}"
+
+
+def is_found_name(name: str) -> bool:
+    """Whether a class is called as clusters are that became classes without a name."""
+    return _match_found(name) is not None
+
+
+def _match_found(name: str) -> re.Match[str] | None:
+    return re.fullmatch(r"found(\d*)_\d+", name, re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -71,6 +91,11 @@ class ClassSplit:
     def num_known(self) -> int:
         """K."""
         return len(self.known)
+
+    @property
+    def found(self) -> tuple[int, ...]:
+        """The known classes, as indices, that are clusters of an earlier round without a name."""
+        return tuple(k for k, name in enumerate(self.known) if is_found_name(name))
 
     def known_ids(self, annotations: AnnotationSet) -> dict[int, int]:
         """Category id of this file -> known class index, for the known classes the file has."""

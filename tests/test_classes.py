@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rncdl.classes import ClassSplit, KnownLabels
+from rncdl.classes import (
+    ClassSplit,
+    KnownLabels,
+    cluster_name,
+    found_name,
+    is_cluster_name,
+    is_found_name,
+)
 from rncdl.data.records import Category
 from rncdl.data.segmentations import Segmentations
 from rncdl.errors import UserError
@@ -42,6 +49,17 @@ def test_known_classes_must_be_in_the_labelled_file():
     ClassSplit(("owl", "cat")).require_present(annotations)
     with pytest.raises(UserError, match=r"'dg' is not among .*'dog'"):
         ClassSplit(("dg",)).require_present(annotations)
+
+
+def test_clusters_that_become_classes_have_a_new_name_in_each_round():
+    known = ["cat", "novel_0012", "found"]
+    first = found_name(cluster_name(12), known)
+    second = found_name(cluster_name(12), [*known, first])
+    third = found_name(cluster_name(12), [*known, first, "Found2_0007"])
+    assert (first, second, third) == ("found_0012", "found2_0012", "found3_0012")
+    assert all(is_found_name(name) and not is_cluster_name(name) for name in (first, second, third))
+    assert not any(map(is_found_name, [*known, "found_", "found_12a", "lost_found_0012"]))
+    assert ClassSplit((first, "cat", second)).found == (0, 2)
 
 
 def test_ids_of_known_classes():

@@ -30,8 +30,8 @@ class Assignment:
     """(C,) int64: samples of that class which the output took"""
     sizes: np.ndarray
     """(C,) int64: all samples which the output took"""
-    num_known: int
-    """K"""
+    is_cluster: np.ndarray
+    """(C,) bool: all but the known outputs; of these those that an earlier round has found"""
 
     @property
     def is_mapped(self) -> np.ndarray:
@@ -59,11 +59,13 @@ def assign_clusters(
     *,
     protocol: Protocol,
     named: Mapping[int, int] | None = None,
+    found: Sequence[int] = (),
 ) -> Assignment:
     """The one-to-one assignment with the largest total count.
 
     counts: (C, classes); known_class_columns: (K,) column of each known output, `UNMAPPED` where
-    the dataset lacks the class; named: the same of outputs that people have named. `fixed`: known
+    the dataset lacks the class; named: the same of outputs that people have named; found: known
+    outputs that an earlier round has found and nobody has named, which are clusters. `fixed`: known
     and named outputs keep their class, and the others get novel classes that are left. `named`:
     the others get none. `paper`: all outputs enter with all classes.
 
@@ -71,13 +73,15 @@ def assign_clusters(
     of the solver's order and is dropped.
     """
     num_known = len(known_class_columns)
+    is_cluster = np.arange(len(counts)) >= num_known
+    is_cluster[list(found)] = True
     class_columns = np.full(len(counts), UNMAPPED, dtype=np.int64)
     rows, columns = np.arange(len(counts)), np.arange(counts.shape[1])
     if protocol != "paper":
         class_columns[:num_known] = known_class_columns
         for output, column in (named or {}).items():
             class_columns[output] = column
-        given = [*range(num_known), *(named or {})]
+        given = [*np.flatnonzero(~is_cluster), *(named or {})]
         rows = np.setdiff1d(rows, given) if protocol == "fixed" else rows[:0]
         columns = np.setdiff1d(columns, class_columns)
     chosen, paired = linear_sum_assignment(counts[np.ix_(rows, columns)], maximize=True)
@@ -91,7 +95,7 @@ def assign_clusters(
         class_columns=class_columns,
         counts=taken,
         sizes=counts.sum(axis=1),
-        num_known=num_known,
+        is_cluster=is_cluster,
     )
 
 
@@ -125,7 +129,7 @@ def write_assignment(
             writer.writerow(
                 [
                     output,
-                    "known" if output < assignment.num_known else "cluster",
+                    "cluster" if assignment.is_cluster[output] else "known",
                     names[output],
                     categories[column].id if named else "",
                     categories[column].name if named else "",

@@ -27,7 +27,8 @@ def score_clusters(
     """Clustering scores on the annotated boxes, and the assignment by each protocol.
 
     names: (C,) of all outputs, the known ones first. An output that people have named stands for
-    the class of that name, or for none where the file lacks it.
+    the class of that name, or for none where the file lacks it. Known outputs of classes that an
+    earlier round has found are clusters (`found_before`).
     """
     column_of = {category.id: column for column, category in enumerate(truth.categories)}
     seen = (outputs >= 0) & ~truth.is_crowd
@@ -37,6 +38,9 @@ def score_clusters(
     known_columns = np.full(split.num_known, UNMAPPED, dtype=np.int64)
     for category_id, k in known_ids.items():
         known_columns[k] = column_of[category_id]
+    found = found_before(split, truth)
+    is_cluster = np.arange(len(names)) >= split.num_known
+    is_cluster[found] = True
     named = _named_columns(names, truth, num_known=split.num_known)
     counts = count_matrix(
         outputs[seen],
@@ -46,17 +50,29 @@ def score_clusters(
     )
     groups = {"known": seen & is_known, "novel": seen & ~is_known, "all": seen}
     return Clusters(
-        num_clusters=len(names) - split.num_known,
+        num_clusters=int(is_cluster.sum()),
         scores={
             name: score_clustering(outputs[rows], columns[rows]) for name, rows in groups.items()
         },
         assignments={
-            protocol: assign_clusters(counts, known_columns, protocol=protocol, named=named)
+            protocol: assign_clusters(
+                counts, known_columns, protocol=protocol, named=named, found=found
+            )
             for protocol in (PROTOCOLS_OF_NAMED if named else PROTOCOLS)
         },
         counts=counts,
-        novel_called_known=_share_below(outputs[groups["novel"]], split.num_known),
+        novel_called_known=_share_called_known(outputs[groups["novel"]], is_cluster),
     )
+
+
+def found_before(split: ClassSplit, truth: AnnotationSet) -> list[int]:
+    """Known outputs that are clusters of an earlier round, which became classes without a name.
+
+    They stand for no class of their name, so they are clusters to evaluation; but not where the
+    file has such a class, being made of the same labels.
+    """
+    present = {category.name for category in truth.categories}
+    return [k for k in split.found if split.known[k] not in present]
 
 
 def _named_columns(names: Sequence[str], truth: AnnotationSet, *, num_known: int) -> dict[int, int]:
@@ -70,8 +86,8 @@ def _named_columns(names: Sequence[str], truth: AnnotationSet, *, num_known: int
     }
 
 
-def _share_below(outputs: np.ndarray, num_known: int) -> float | None:
-    return float((outputs < num_known).mean()) if len(outputs) else None
+def _share_called_known(outputs: np.ndarray, is_cluster: np.ndarray) -> float | None:
+    return float((~is_cluster[outputs]).mean()) if len(outputs) else None
 
 
 def known_category_ids(split: ClassSplit, truth: AnnotationSet) -> np.ndarray:

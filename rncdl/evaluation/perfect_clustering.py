@@ -16,21 +16,20 @@ def name_perfectly(
     truth: AnnotationSet,
     *,
     category_ids: np.ndarray,
-    num_known: int,
+    is_cluster: np.ndarray,
     nms: float,
 ) -> Detections:
     """The detections of outputs, as if no cluster had ever held two classes.
 
-    `category_ids` (C,): what each output stands for, the known classes first, -1 for nothing. A
+    `category_ids` (C,): what each output stands for, -1 for nothing; `is_cluster` (C,) bool. A
     detection of a cluster takes the class of the novel object that it overlaps most, from IoU 0.5
     on; one that overlaps none stays in its cluster. Scores stay, so the AP of this is what a
     better clustering alone can reach; detections that are now of one class pass through NMS.
     """
-    is_cluster = found.category_ids >= num_known
-    is_novel = ~truth.is_crowd & ~np.isin(truth.category_ids, category_ids[:num_known])
+    is_novel = ~truth.is_crowd & ~np.isin(truth.category_ids, category_ids[~is_cluster])
     objects = _most_overlapped(found, truth, np.flatnonzero(is_novel))
     named = np.where(
-        is_cluster & (objects >= 0),
+        is_cluster[found.category_ids] & (objects >= 0),
         truth.category_ids[objects] if len(truth.category_ids) else -1,
         category_ids[found.category_ids],
     )

@@ -146,7 +146,7 @@ class Report:
                     "novel_called_known": found.novel_called_known,
                     "bound": _bound_values(self.bounds.get(system)),
                     "mapped_clusters": {
-                        protocol: int(np.sum(assignment.is_mapped[assignment.num_known :]))
+                        protocol: int(np.sum(assignment.is_mapped[assignment.is_cluster]))
                         for protocol, assignment in found.assignments.items()
                     },
                 }

@@ -18,6 +18,7 @@ from rncdl.evaluation.assignment import Protocol, write_assignment, write_counts
 from rncdl.evaluation.average_precision import APResult, evaluate_detections
 from rncdl.evaluation.clusters import (
     assigned_category_ids,
+    found_before,
     known_category_ids,
     score_clusters,
 )
@@ -83,7 +84,8 @@ def measure(
     carries what was located over to the next measuring of the same detector on the same file.
     """
     truth, split, settings = examination.truth, examination.split, examination.settings
-    clustering = {name: one for name, one in classifiers.items() if one.num_novel}
+    found = found_before(split, truth)
+    clustering = {name: one for name, one in classifiers.items() if one.num_novel or found}
     look = look_at_annotations(
         detector, truth, list(clustering.values()), settings=settings, processes=processes
     )
@@ -198,11 +200,12 @@ def _bound(
 ) -> APResult:
     """Box AP of a perfect clustering with the scores that this one's detections have."""
     truth, predict = examination.truth, examination.settings.predict
+    assignment = clusters.assignments["fixed"]
     found = name_perfectly(
         read_detections(examination.folder.predictions(one.name), images=truth.images),
         truth,
-        category_ids=assigned_category_ids(clusters.assignments["fixed"], truth),
-        num_known=examination.split.num_known,
+        category_ids=assigned_category_ids(assignment, truth),
+        is_cluster=assignment.is_cluster,
         nms=predict.nms,
     )
     return evaluate_detections(

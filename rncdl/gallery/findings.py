@@ -11,6 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from rncdl.classes import is_found_name
 from rncdl.gallery.charts import Line, line_chart
 
 _SYSTEM_NAMES = {
@@ -20,8 +21,11 @@ _SYSTEM_NAMES = {
     "kmeans_weighed": "the same, weighed as RNCDL is",
     "random": "RNCDL, random novel head",
 }
-_KNOWN_ONLY = ("trained", "knownonly")
-"""Systems that detect no novel class."""
+_KNOWN_ONLY = {
+    "trained": "detector as trained, with what was found before",
+    "knownonly": "after discovery, without its clusters",
+}
+"""Systems that detect no novel class, unless some of their known ones are clusters found before."""
 _CURVES = {
     "loss": "Loss",
     "class": "Classification loss",
@@ -75,6 +79,8 @@ class AssignedRow:
     purity: float
     taken: Sequence[tuple[str, int]] = ()
     """annotated boxes that it took, of each class, the most first; empty where not written down"""
+    found_name: str = ""
+    """what it is called, where it is a known class that was found before and has no name"""
 
     @property
     def stands_out(self) -> bool:
@@ -132,7 +138,7 @@ def _rows_of(report: Mapping[str, Any], protocols: Collection[str | None]) -> li
             and all(other[key] == entry[key] for key in ("system", "protocol", "cut"))
         ]
         clusters = report["clusters"].get(entry["system"])
-        finds_novel = entry["system"] not in _KNOWN_ONLY
+        finds_novel = entry["system"] not in _KNOWN_ONLY or clusters is not None
         novel = clusters["scores"].get("novel") if clusters else None
         rows.append(
             HeadlineRow(
@@ -168,6 +174,8 @@ def ceiling_row(report: Mapping[str, Any]) -> HeadlineRow:
 
 
 def _system_name(system: str, clusters: Mapping[str, Any]) -> str:
+    if system in _KNOWN_ONLY and system in clusters:
+        return _KNOWN_ONLY[system]
     if not system.startswith("head"):
         return _SYSTEM_NAMES.get(system, system)
     num_heads = sum(name.startswith("head") for name in clusters)
@@ -224,6 +232,7 @@ def read_assigned(path: Path, confusion: Path) -> list[AssignedRow]:
             size=int(line["size"]),
             purity=float(line["purity"]),
             taken=sorted(taken[line["output"]], key=lambda pair: -pair[1]),
+            found_name=name if is_found_name(name := line.get("name", "")) else "",
         )
         for line in _read_csv(path)
     ]

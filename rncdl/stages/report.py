@@ -6,7 +6,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from rncdl.classes import is_cluster_name
+from rncdl.classes import ClassSplit, is_cluster_name
 from rncdl.config import Settings, change, dump_settings
 from rncdl.data.viewed_images import Pool
 from rncdl.discovery.bank import Bank
@@ -129,8 +129,8 @@ def write_report(
         drawn = draw_examples(ours, images, split.known, settings=settings)
     page = Page(
         title=f"Discovery “{name}” of {run.path.resolve().name}",
-        lead=_lead(split.num_known, num_clusters, pool),
-        facts=_facts(split.num_known, heads, pool, summaries),
+        lead=_lead(split, num_clusters, pool),
+        facts=_facts(split, heads, pool, summaries),
         evaluations=evaluations,
         rounds=rounds_of(run),
         examples=encode_examples(drawn),
@@ -224,20 +224,24 @@ def assigned_names(classifier: Classifier, assigned: Sequence[AssignedRow]) -> l
     return names
 
 
-def _lead(num_known: int, num_clusters: int, pool: Pool | None) -> str:
+def _lead(split: ClassSplit, num_clusters: int, pool: Pool | None) -> str:
     images = f"{len(pool):,} images" if pool is not None else "images"
+    found = f" and {len(split.found):,} that it had found before" if split.found else ""
+    num_labelled = split.num_known - len(split.found)
     return (
-        f"A detector was trained on {num_known:,} labelled classes. It then sorted the regions of "
-        f"{images}, without labels, into these classes and {num_clusters:,} clusters of whatever "
-        "else there is. A cluster is good when it holds one class that nobody had labelled."
+        f"A detector was trained on {num_labelled:,} labelled classes{found}. It then sorted the "
+        f"regions of {images}, without labels, into these classes and {num_clusters:,} clusters of "
+        "whatever else there is. A cluster is good when it holds one class that nobody had "
+        "labelled."
     )
 
 
 def _facts(
-    num_known: int, heads: DiscoveryHeads, pool: Pool | None, summaries: ClusterSummaries | None
+    split: ClassSplit, heads: DiscoveryHeads, pool: Pool | None, summaries: ClusterSummaries | None
 ) -> dict[str, str]:
     facts = {
-        "Known classes": f"{num_known:,}",
+        "Known classes": f"{split.num_known - len(split.found):,}",
+        **({"Classes found before": f"{len(split.found):,}"} if split.found else {}),
         "Clusters": ", ".join(f"{number:,}" for number in heads.num_clusters),
     }
     if pool is not None:

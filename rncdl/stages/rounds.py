@@ -38,9 +38,10 @@ def rounds_of(run: RunFolder, *, even_one: bool = False) -> dict[str, list[Headl
     known = runs[0].split().known
     tables: dict[str, list[HeadlineRow]] = {}
     for number, one in enumerate(runs, 1):
-        for what, folders, reading in _measured(one):
+        for what, folders, readings in _measured(one):
             for val_name, folder in folders.items():
-                classes = read_classes(folder.classes(reading))
+                tables_of_classes = (read_classes(folder.classes(name)) for name in readings)
+                classes = next(filter(None, tables_of_classes), None)
                 if classes:
                     row = round_row(f"{number}. {one.path.name}: {what}", classes, known)
                     tables.setdefault(val_name, []).append(row)
@@ -58,16 +59,23 @@ def _chain(run: RunFolder) -> list[RunFolder]:
     return runs
 
 
-def _measured(run: RunFolder) -> Iterator[tuple[str, dict[str, EvaluationFolder], str]]:
-    """What was measured of a run: in words, its evaluations, and which of their tables it is."""
-    num_known = run.split().num_known
-    yield f"detector of {num_known} classes", run.evaluations_of(None), "trained_bbox"
+def _measured(
+    run: RunFolder,
+) -> Iterator[tuple[str, dict[str, EvaluationFolder], tuple[str, ...]]]:
+    """What was measured of a run: in words, its evaluations, and which of their tables it may be.
+
+    Classes of a detector that nobody has named count as clusters, which a protocol matches.
+    """
+    split = run.split()
+    found = f" and {len(split.found)} found without a name" if split.found else ""
+    trained = f"detector of {split.num_known - len(split.found)} classes{found}"
+    yield trained, run.evaluations_of(None), ("trained_bbox", "trained_fixed_bbox")
     name = run.choose_discovery(None)
     if name is not None:
-        found = "discovered, clusters matched to classes"
-        yield found, run.evaluations_of(name), "head0_fixed_bbox"
+        matched = "discovered, clusters matched to classes"
+        yield matched, run.evaluations_of(name), ("head0_fixed_bbox",)
         named = "discovered, clusters as people have named them"
-        yield named, run.evaluations_of(name, decided=True), "head0_named_bbox"
+        yield named, run.evaluations_of(name, decided=True), ("head0_named_bbox",)
 
 
 def _percent(value: float | None) -> str:

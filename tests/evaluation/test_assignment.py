@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from rncdl.data.records import Category
 from rncdl.evaluation.assignment import (
     UNMAPPED,
-    Assignment,
     assign_clusters,
     count_matrix,
     write_assignment,
@@ -137,9 +136,21 @@ def test_named_outputs_keep_their_class_and_the_others_share_what_is_left():
     assert nobody.class_columns.tolist() == [0, UNMAPPED, UNMAPPED, UNMAPPED]
 
 
-def columns_of(*columns: int) -> Assignment:
-    zeros = np.zeros(len(columns), dtype=np.int64)
-    return Assignment(np.array(columns), zeros, zeros, num_known=1)
+def test_known_outputs_found_before_are_clusters():
+    """Output 0 is known (class 0); outputs 1 and 2 are known, but found before; 3 is a cluster."""
+    counts = np.array([[9, 3, 0], [8, 1, 4], [0, 6, 2], [5, 5, 0]])
+    known = np.array([0, UNMAPPED, UNMAPPED])
+    fixed = assign_clusters(counts, known, protocol="fixed", found=[1, 2])
+    assert fixed.class_columns.tolist() == [0, 2, 1, UNMAPPED]
+    assert fixed.counts.tolist() == [9, 4, 6, 0]
+    assert fixed.is_cluster.tolist() == [False, True, True, True]
+    by_name = assign_clusters(counts, known, protocol="named", named={3: 2}, found=[1, 2])
+    assert by_name.class_columns.tolist() == [0, UNMAPPED, UNMAPPED, 2]
+    # Output 2 has nothing left once somebody has given its class to output 3.
+    shared = assign_clusters(counts, known, protocol="fixed", named={3: 1}, found=[1, 2])
+    assert shared.class_columns.tolist() == [0, 2, UNMAPPED, 1]
+    lacking = assign_clusters(counts, known, protocol="fixed")
+    assert lacking.class_columns.tolist() == [0, UNMAPPED, UNMAPPED, 1]
 
 
 CATEGORIES = [Category(10, "cat"), Category(20, "dog"), Category(30, 'a, "comma"')]
@@ -160,6 +171,9 @@ def test_the_csv_holds_the_assignment(tmp_path: Path):
     assert [int(row["count"]) for row in rows] == assignment.counts.tolist()
     assert [int(row["size"]) for row in rows] == assignment.sizes.tolist()
     assert [row["kind"] for row in rows] == ["known", *["cluster"] * 3]
+    found = assign_clusters(counts, np.array([2, UNMAPPED]), protocol="fixed", found=[1])
+    write_assignment(path, found, CATEGORIES, names=["dog", "found_0003", "b", "c"])
+    assert path.read_text().splitlines()[2] == "1,cluster,found_0003,10,cat,6,6,1.0000"
 
 
 def test_counts_are_written_where_there_are_any(tmp_path: Path):

@@ -7,6 +7,7 @@ from .made_up import make_detections, make_truth
 
 # Output 0 is the known class 1; clusters 1 and 2 stand for class 2 and for nothing.
 CATEGORY_IDS = np.array([1, 2, -1])
+IS_CLUSTER = np.array([False, True, True])
 LEFT, RIGHT = (10.0, 10.0, 50.0, 50.0), (100.0, 10.0, 140.0, 50.0)
 TRUTH = make_truth(
     [
@@ -23,7 +24,11 @@ TRUTH = make_truth(
 def named(*entries: tuple[int, int, float, tuple[float, ...]]) -> list[tuple[int, float]]:
     """Category and score of what is left of detections (image, output, score, box)."""
     found = name_perfectly(
-        make_detections(TRUTH, entries), TRUTH, category_ids=CATEGORY_IDS, num_known=1, nms=0.5
+        make_detections(TRUTH, entries),
+        TRUTH,
+        category_ids=CATEGORY_IDS,
+        is_cluster=IS_CLUSTER,
+        nms=0.5,
     )
     return list(zip(found.category_ids.tolist(), found.scores.tolist(), strict=True))
 
@@ -35,7 +40,7 @@ def test_nothing_found_stays_nothing():
 def test_without_annotations_detections_stay_in_their_clusters():
     nothing = make_truth([], num_images=1, num_classes=3)
     found = make_detections(nothing, [(0, 1, 0.5, LEFT), (0, 2, 0.4, RIGHT)])
-    kept = name_perfectly(found, nothing, category_ids=CATEGORY_IDS, num_known=1, nms=0.5)
+    kept = name_perfectly(found, nothing, category_ids=CATEGORY_IDS, is_cluster=IS_CLUSTER, nms=0.5)
     assert kept.category_ids.tolist() == [2]
 
 
@@ -55,7 +60,7 @@ def test_the_object_is_the_one_that_is_overlapped_most():
         is_federated=False,
     )
     found = make_detections(crowded, [(0, 1, 0.9, (10.0, 10.0, 50.0, 48.0))])
-    kept = name_perfectly(found, crowded, category_ids=CATEGORY_IDS, num_known=1, nms=0.5)
+    kept = name_perfectly(found, crowded, category_ids=CATEGORY_IDS, is_cluster=IS_CLUSTER, nms=0.5)
     assert kept.category_ids.tolist() == [3]
 
 
@@ -77,7 +82,11 @@ def test_the_bound_is_reached_by_objects_that_rank_before_the_background():
     for score, bound in ((0.1, 1.0), (0.95, 0.75)):
         entries = [(0, 2, 0.9, LEFT), (0, 2, 0.8, RIGHT), (0, 1, score, background)]
         found = name_perfectly(
-            make_detections(TRUTH, entries), TRUTH, category_ids=CATEGORY_IDS, num_known=1, nms=0.5
+            make_detections(TRUTH, entries),
+            TRUTH,
+            category_ids=CATEGORY_IDS,
+            is_cluster=IS_CLUSTER,
+            nms=0.5,
         )
         result = evaluate_detections(
             TRUTH, found, iou_type="bbox", known_category_ids=[1], max_detections=10

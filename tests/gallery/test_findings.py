@@ -44,6 +44,14 @@ def test_each_system_has_one_row_by_the_fixed_protocol():
     assert (*found_novel, known_only.all_ap) == (None, None, None, None)
 
 
+def test_what_was_found_before_is_novel_to_systems_that_have_no_clusters_of_their_own():
+    found = entry("trained", "fixed", "before", "bbox", 0.4)
+    scores = {"trained": {"num_clusters": 3, "scores": {"novel": {"accuracy": 0.6}}}}
+    (row,) = headline_rows({**REPORT, "ap": [found], "clusters": scores})
+    assert row.name == "detector as trained, with what was found before"
+    assert (row.known_ap, row.novel_ap, row.all_ap, row.novel_accuracy) == (0.4, 0.2, 0.1, 0.6)
+
+
 def test_peoples_names_have_a_row_by_their_protocol_alone():
     assert decided_rows(REPORT) == []
     named = entry("head0", "named", "before", "bbox", 0.2)
@@ -115,6 +123,18 @@ def test_an_output_without_a_class_has_no_name(tmp_path: Path):
         (False, None, 2),
     ]
     assert [row.stands_out for row in rows] == [True, False]
+
+
+def test_an_output_found_before_is_told_by_its_name(tmp_path: Path):
+    path = tmp_path / "assignment.csv"
+    path.write_text(
+        "output,kind,name,category_id,class,count,size,purity\n"
+        "0,known,cat,7,cat,3,4,0.75\n1,cluster,found_0012,9,yak,1,2,0.5\n"
+        "2,cluster,novel_0000,8,owl,2,2,1.0\n"
+    )
+    rows = read_assigned(path, tmp_path / "confusion.csv")
+    assert [row.found_name for row in rows] == ["", "found_0012", ""]
+    assert [row.is_known for row in rows] == [True, False, False]
 
 
 def test_a_class_stands_out_where_no_other_has_more_boxes(tmp_path: Path):

@@ -1,5 +1,6 @@
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -124,6 +125,18 @@ def test_with_an_evaluation_a_cluster_says_what_it_stands_for():
     assert [card["clear"] for card in cards] == [False, False, False, False, True]
     assert (cards[0]["count"], cards[0]["seen"]) == (4, 9)
     assert cards[0]["taken"] == [("cat", 5), ("yak 0", 4)]
+
+
+def test_an_output_found_before_has_its_name_and_moves_no_clusters_number():
+    assigned = made_up_assigned(5)
+    assigned[1] = replace(assigned[1], is_known=False, found_name="found_0012")
+    html = render_page(full_page([], [], assigned))
+    table = html[html.index("What outputs stand for") :]
+    outputs = re.findall(r"</span>(?:<a href=\"#(\w+)\">)?(\w+)(?:</a>)?</th>", table)
+    assert outputs[:5] == [
+        *(("", "known"), ("", "found_0012"), ("", "known")),
+        *(("novel_0000", "novel_0000"), ("novel_0004", "novel_0004")),
+    ]
 
 
 def test_bars_are_drawn_against_the_largest_number_of_their_table(html: str):
