@@ -99,7 +99,8 @@ def label_objects(
     """(O,) what each object is: a known class in 0..K-1 or a cluster from K on.
 
     Annotated objects are what they are annotated as; other objects of labelled images are of no
-    known class; the rest is anything. What is not surely an object stays `UNTAUGHT`.
+    known class, or of one that an earlier round has found, whose labels leave most objects out; the
+    rest is anything. What is not surely an object stays `UNTAUGHT`.
     """
     num_known = pool.labels.split.num_known
     annotated = _annotated(objects, pool)
@@ -119,6 +120,7 @@ def label_objects(
         objects.labels,
         num_known,
         surely_new=torch.from_numpy(surely_new[grouped]),
+        incomplete=pool.labels.split.found,
     )
     groupings = group_objects(
         given, num_clusters=num_clusters, per_known=settings.teacher.known_prototypes, seed=seed

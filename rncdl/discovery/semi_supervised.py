@@ -3,6 +3,7 @@
 Vaze, Han, Vedaldi, Zisserman, Generalized Category Discovery, CVPR 2022.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -39,7 +40,10 @@ class PartlyLabelled:
     num_known: int
     """K"""
     surely_new: Tensor | None = None
-    """(R,) bool: features that are of no known class; None: none surely is"""
+    """(R,) bool: features that are of no known class but an `incomplete` one; None: none surely is
+    """
+    incomplete: Sequence[int] = ()
+    """known classes that have objects without a label in labelled images, too"""
 
 
 def semi_supervised_kmeans(
@@ -98,9 +102,11 @@ def _places(centroids: Tensor, outputs: Tensor, given: PartlyLabelled) -> tuple[
     """Centroid and squared distance (R + L,) of each feature, the unlabelled ones first."""
     places, distances = nearest_distances(given.features, centroids)
     if given.surely_new is not None:
-        rows, first_cluster = given.surely_new, int((outputs < given.num_known).sum())
-        found, squared = nearest_distances(given.features[rows], centroids[first_cluster:])
-        places[rows], distances[rows] = first_cluster + found, squared
+        incomplete = torch.tensor([*given.incomplete], dtype=outputs.dtype, device=outputs.device)
+        is_open = (outputs >= given.num_known) | torch.isin(outputs, incomplete)
+        rows, open_ones = given.surely_new, is_open.nonzero().flatten()
+        found, squared = nearest_distances(given.features[rows], centroids[open_ones])
+        places[rows], distances[rows] = open_ones[found], squared
     labelled, labels = given.labelled, given.labels
     of_labelled, far = torch.empty_like(labels), labelled.new_empty(len(labels))
     for known in labels.unique().tolist():

@@ -1,6 +1,7 @@
 """What the teacher's eyes make of objects and regions."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,12 +27,12 @@ OTHER_BOX = (30.0, 30.0, 40.0, 40.0)
 FAR_BOX = (60.0, 60.0, 70.0, 70.0)
 
 
-def make_pool(*, is_federated: bool = False) -> Pool:
+def make_pool(*, is_federated: bool = False, name: str = "known") -> Pool:
     """A labelled image, on which `KNOWN_BOX` is of the only known class, and an unlabelled one."""
     images = [ImageRecord(i, Path(f"{i}.png"), 80, 80) for i in range(2)]
     annotations = AnnotationSet(
         images=(images[0],),
-        categories=(Category(1, "known"),),
+        categories=(Category(1, name),),
         annotation_ids=np.ones(1, np.int64),
         image_index=np.zeros(1, np.int64),
         category_ids=np.ones(1, np.int64),
@@ -41,7 +42,7 @@ def make_pool(*, is_federated: bool = False) -> Pool:
         segmentations=[None],
         is_federated=is_federated,
     )
-    return Pool(ClassSplit(("known",)).keep_known(annotations), images[1:])
+    return Pool(ClassSplit((name,)).keep_known(annotations), images[1:])
 
 
 def seen(
@@ -60,8 +61,8 @@ def seen(
     )
 
 
-def label(objects: SeenObjects, *, num_clusters: int = 1, is_federated: bool = False) -> list[int]:
-    pool = make_pool(is_federated=is_federated)
+def label(objects: SeenObjects, *, num_clusters: int = 1, **kind: Any) -> list[int]:
+    pool = make_pool(**kind)
     return label_objects(
         objects, pool, num_clusters=num_clusters, settings=Settings(), seed=0
     ).tolist()
@@ -88,6 +89,8 @@ def test_objects_of_labelled_images_that_nobody_annotated_are_new_even_if_they_l
     assert label(objects) == [1, 1]
     # Federated annotations leave known objects out.
     assert label(objects, is_federated=True) == [0, 1]
+    # The labels of what an earlier round has found do, too.
+    assert label(objects, name="found_0012") == [0, 1]
 
 
 def test_what_is_less_surely_an_object_than_annotated_ones_teaches_nothing():

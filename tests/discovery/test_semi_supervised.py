@@ -51,6 +51,28 @@ def test_labelled_features_never_leave_their_class():
     assert found.centroids.tolist() == [[4.0, 0.0], [9.0, 0.0], [0.0, 9.0]]
 
 
+def test_what_is_surely_new_goes_to_clusters_and_to_classes_whose_labels_are_incomplete():
+    labelled = torch.tensor([[0.0, 0.0], [10.0, 0.0]])
+    features = torch.tensor([[0.0, 1.0], [10.0, 1.0], [5.0, 90.0]])
+    for incomplete, expected in (((), [2, 2, 2]), ((1,), [1, 1, 2]), ((0, 1), [0, 1, 2])):
+        given = PartlyLabelled(
+            features,
+            labelled,
+            torch.tensor([0, 1]),
+            num_known=2,
+            surely_new=torch.ones(3, dtype=torch.bool),
+            incomplete=incomplete,
+        )
+        grouping = semi_supervised_kmeans(
+            given,
+            num_clusters=1,
+            per_known=1,
+            rounds=3,
+            generator=torch.Generator().manual_seed(0),
+        )
+        assert grouping.found.tolist() == expected
+
+
 def test_a_known_class_of_two_kinds_keeps_both_with_two_centroids():
     """With one centroid, halfway between its kinds, a cluster would take the unlabelled of one."""
     labelled = torch.tensor([[0.0, 0.0], [0.0, 0.0], [8.0, 0.0], [8.0, 0.0]])
