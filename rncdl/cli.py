@@ -1032,6 +1032,7 @@ def rounds(run: RunOption) -> None:
     """Show what each round has brought: the figures of a run and of those it was started from.
 
     They are those of `rncdl evaluate`; known are the classes that the first round was trained on.
+    What `rncdl promote --unnamed` has made classes counts as the clusters it comes from.
     """
     from rncdl.stages.rounds import show_rounds
 
@@ -1093,12 +1094,30 @@ def promote(
             help="Of the named classes, only regions that somebody has put there by hand.",
         ),
     ] = False,
+    unnamed: Annotated[
+        bool,
+        typer.Option(
+            "--unnamed",
+            help="Clusters that nobody has named or ignored become classes too, called found_0012 "
+            "(the next time found2_0012).",
+        ),
+    ] = False,
+    best_share: Annotated[
+        float,
+        typer.Option(
+            "--best-share",
+            min=0,
+            max=1,
+            help="Of each new class, label only this share of the regions from --min-score on, the "
+            "best by score; what people have put there by hand stays.",
+        ),
+    ] = 1.0,
 ) -> None:
     """Make labels of what people have named, beside the old ones, for `rncdl train`.
 
     Regions of named clusters (rncdl name) that score enough become annotations with box, mask,
     score and origin, in labelled and unlabelled images. The unlabelled images that are added get
-    the known classes that are found in them too.
+    the known classes that are found in them too. With --unnamed nobody needs to have named any.
     """
     from rncdl.prediction.predictor import HeadChoice
     from rncdl.stages.promote import PromoteOptions
@@ -1108,7 +1127,9 @@ def promote(
         run,
         out,
         choice=HeadChoice(discovery, head),
-        options=PromoteOptions(min_score, min_per_class, only_placed),
+        options=PromoteOptions(
+            min_score, min_per_class, only_placed, unnamed=unnamed, best_share=best_share
+        ),
     )
 
 

@@ -1,5 +1,6 @@
 """Which of the regions found in an image become labels, by what people decided."""
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -8,7 +9,7 @@ import numpy as np
 import torch
 from torchvision.ops import box_iou
 
-from rncdl.classes import is_cluster_name
+from rncdl.classes import cluster_name, found_name, is_cluster_name
 from rncdl.gallery.drawings import choose_shown
 from rncdl.naming.decisions import Decisions
 from rncdl.prediction.classifier import Classifier
@@ -35,14 +36,14 @@ class Accepted:
     """The classes that may become labels, by their place among the classifier's."""
 
     names: tuple[str, ...]
-    """(C,) of all classes"""
+    """(C,) of all classes, as they are called in the labels"""
     num_known: int
-    by_people: frozenset[int]
-    """classes that hold a cluster with a name that somebody gave"""
+    promoted: frozenset[int]
+    """classes that hold a cluster with a name that somebody gave, or that needs none"""
 
     def name_of(self, label: int) -> str | None:
-        """The class's name; None where it is a cluster that nobody has named."""
-        return self.names[label] if label < self.num_known or label in self.by_people else None
+        """The class's name; None where it is a cluster that becomes no class."""
+        return self.names[label] if label < self.num_known or label in self.promoted else None
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class NewLabel:
     origin: Origin
     """`placed`: somebody has put this very region into its class"""
     is_promoted: bool
-    """by people's names; False: a known class, found as it ever was"""
+    """found by its cluster; False: a known class, found as it ever was"""
     rle: dict[str, Any] | None = None
 
 
@@ -69,14 +70,35 @@ class Surroundings:
     placed: Sequence[PlacedRegion] = ()
 
 
-def accepted_classes(classifier: Classifier, decisions: Decisions) -> Accepted:
-    """Known classes, and those that people have named; a number is no name."""
-    by_people = [
-        label
-        for label, clusters in enumerate(classifier.clusters)
-        if any(given_name(decisions, cluster) is not None for cluster in clusters)
-    ]
-    return Accepted(classifier.names, classifier.num_known, frozenset(by_people))
+def accepted_classes(
+    classifier: Classifier, decisions: Decisions, *, unnamed: bool = False
+) -> Accepted:
+    """Known classes, and those that people have named; a number is no name.
+
+    unnamed: also the others that nobody has ignored.
+    """
+    known = classifier.names[: classifier.num_known]
+    names, promoted = list(classifier.names), []
+    for label, clusters in enumerate(classifier.clusters):
+        given = (class_name(decisions, one, known=known, unnamed=unnamed) for one in clusters)
+        name = next((one for one in given if one is not None), None)
+        if name is not None:
+            promoted.append(label)
+            names[label] = name
+    return Accepted(tuple(names), classifier.num_known, frozenset(promoted))
+
+
+def class_name(
+    decisions: Decisions, cluster: int, *, known: Collection[str], unnamed: bool
+) -> str | None:
+    """What a cluster is called as a class of the labels; None where it becomes none.
+
+    unnamed: clusters without a name of somebody's have one of their own, unlike the `known` ones.
+    """
+    name = given_name(decisions, cluster)
+    if name is not None or not unnamed or cluster < 0 or cluster in decisions.ignored:
+        return name
+    return found_name(decisions.names.get(cluster, cluster_name(cluster)), known)
 
 
 def given_name(decisions: Decisions, cluster: int) -> str | None:
@@ -95,7 +117,7 @@ def choose_labels(
     min_score: float,
     only_placed: bool = False,
 ) -> list[NewLabel]:
-    """The objects of one image that become annotations, an object once.
+    """The objects of one image that may become annotations, an object once.
 
     A region that people have placed stands for the detection that overlaps it the most, and
     decides alone over all that overlap it. Where something is labelled already nothing is added;
@@ -125,13 +147,45 @@ def choose_labels(
     is_free &= _overlaps_none(boxes, np.concatenate([decided, boxes[taken]]))
     for row in choose_shown(boxes, scores, min_score=min_score).tolist():
         name = accepted.name_of(labels[row])
-        is_promoted = labels[row] in accepted.by_people
+        is_promoted = labels[row] in accepted.promoted
         is_known = labels[row] < accepted.num_known
         unwanted = only_placed and is_promoted and not is_known
         if name is None or not is_free[row] or unwanted or (is_known and around.is_labelled):
             continue
         chosen.append(label_at(row, name, "detected", is_promoted=is_promoted and not only_placed))
     return chosen
+
+
+def keep_best(
+    labels_of_images: Sequence[tuple[int, Sequence[NewLabel]]],
+    known: Collection[str],
+    *,
+    share: float,
+) -> list[tuple[int, list[NewLabel]]]:
+    """The labels without those that score less than the best `share` of their class, in [0, 1].
+
+    Each class has a threshold of its own, and keeps what lies on it, one at least. What people
+    have placed stays and is not counted; so do known classes, as they are found.
+    """
+
+    def is_measured(one: NewLabel) -> bool:
+        return one.origin == "detected" and one.name not in known
+
+    scores: dict[str, list[float]] = {}
+    for _, labels in labels_of_images:
+        for one in filter(is_measured, labels):
+            scores.setdefault(one.name, []).append(one.score)
+    least = {name: _lowest_of_best(of_class, share) for name, of_class in scores.items()}
+    return [
+        (index, [one for one in labels if not is_measured(one) or one.score >= least[one.name]])
+        for index, labels in labels_of_images
+    ]
+
+
+def _lowest_of_best(scores: Sequence[float], share: float) -> float:
+    # A product such as 0.07 * 100 is a little more than the number that is meant.
+    count = math.ceil(share * len(scores) - 1e-9)
+    return sorted(scores, reverse=True)[max(count, 1) - 1]
 
 
 def keep_frequent(

@@ -1,13 +1,14 @@
-"""`rncdl promote`: what people named becomes labels to train on."""
+"""`rncdl promote`: what people named, or what was found, becomes labels to train on."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from rncdl.classes import is_found_name
 from rncdl.config import Settings
 from rncdl.data.viewed_images import Pool
 from rncdl.discovery.bank import Bank
@@ -20,7 +21,9 @@ from rncdl.naming.accepting import (
     Surroundings,
     accepted_classes,
     choose_labels,
+    class_name,
     given_name,
+    keep_best,
     keep_frequent,
 )
 from rncdl.naming.decisions import Decisions
@@ -39,10 +42,17 @@ class PromoteOptions:
     min_score: float
     min_per_class: int
     only_placed: bool = False
+    unnamed: bool = False
+    """clusters that nobody has named or ignored become classes, too"""
+    best_share: float = 1.0
+    """of the regions of each new class, by score"""
 
 
 def promote(run_path: Path, out: Path, *, choice: HeadChoice, options: PromoteOptions) -> None:
-    """Write a labels file of the run's own labels and of the regions of all named clusters."""
+    """Write a labels file of the run's own labels and of the regions of all named clusters.
+
+    With `options.unnamed`, of those without a name too.
+    """
     _require_free(out)
     run = RunFolder(run_path)
     name = run.choose_discovery(choice.discovery)
@@ -56,24 +66,24 @@ def promote(run_path: Path, out: Path, *, choice: HeadChoice, options: PromoteOp
     with join_processes(predictor.settings.device) as processes:
         # Read once for all: people may be deciding at this moment.
         decisions = processes.from_main(partial(folder.decisions, choice.head))
-        _require_names(run_path, decisions)
+        if not options.unnamed:
+            _require_names(run_path, decisions)
         predictor = replace(predictor, classifier=predictor.classifier.decided(decisions))
         pool = load_pool(run, inputs, settings=predictor.settings, shown=processes.is_main)
-        placed = _placed_regions(run, pool, predictor.settings, decisions)
+        name_of = partial(class_name, decisions, known=predictor.known, unnamed=options.unnamed)
+        placed = _placed_regions(run, pool, predictor.settings, decisions, name_of)
         own = _look_for_labels(predictor, pool, decisions, placed, options, processes)
         found = [one for share in processes.gather(own) for one in share]
         if not processes.is_main:
             return
-        kept, rare = keep_frequent(found, predictor.known, min_per_class=options.min_per_class)
-        for class_name, count in sorted(rare.items()):
-            warn(
-                f"{class_name}: left out, for only {count} of its regions are certain enough "
-                f"(--min-per-class {options.min_per_class})."
-            )
+        best = keep_best(found, predictor.known, share=options.best_share)
+        kept, rare = keep_frequent(best, predictor.known, min_per_class=options.min_per_class)
+        _warn_of_rare(rare, options)
         if not kept:
             raise UserError(
-                f"No region of a named cluster is left: lower --min-score (now "
-                f"{options.min_score}) or --min-per-class (now {options.min_per_class})."
+                f"No region of a {'' if options.unnamed else 'named '}cluster is left: lower "
+                f"--min-score (now {options.min_score}) or --min-per-class (now "
+                f"{options.min_per_class})."
             )
         made_with = {
             "made_by": "rncdl promote",
@@ -83,6 +93,8 @@ def promote(run_path: Path, out: Path, *, choice: HeadChoice, options: PromoteOp
             "min_score": options.min_score,
             "min_per_class": options.min_per_class,
             "only_placed": options.only_placed,
+            "unnamed": options.unnamed,
+            "best_share": options.best_share,
         }
         _require_free(out)
         write_labels(out, PromotedLabels(pool.labels, pool.images, kept, made_with))
@@ -96,13 +108,34 @@ def _require_free(out: Path) -> None:
 
 def _require_names(run_path: Path, decisions: Decisions) -> None:
     if all(given_name(decisions, cluster) is None for cluster in decisions.names):
-        raise UserError(f"{run_path}: no cluster has a name yet; give some with `rncdl name`.")
+        raise UserError(
+            f"{run_path}: no cluster has a name yet; give some with `rncdl name`, or take all "
+            "clusters as classes without one (--unnamed)."
+        )
+
+
+def _warn_of_rare(rare: Mapping[str, int], options: PromoteOptions) -> None:
+    """Say which classes are left out, those that nobody has named in one line."""
+    unnamed = [name for name in rare if is_found_name(name)]
+    why = f"certain enough (--min-per-class {options.min_per_class})."
+    for name, count in sorted(rare.items()):
+        if name not in unnamed:
+            warn(f"{name}: left out, for only {count} of its regions are {why}")
+    if unnamed:
+        warn(f"{len(unnamed)} clusters without a name: left out, for too few regions are {why}")
 
 
 def _placed_regions(
-    run: RunFolder, pool: Pool, settings: Settings, decisions: Decisions
+    run: RunFolder,
+    pool: Pool,
+    settings: Settings,
+    decisions: Decisions,
+    name_of: Callable[[int], str | None],
 ) -> dict[int, list[PlacedRegion]]:
-    """Pool image -> its regions that people have moved, where they are in the bank."""
+    """Pool image -> its regions that people have moved, where they are in the bank.
+
+    name_of: the class that a cluster becomes.
+    """
     placed: dict[int, list[PlacedRegion]] = {}
     if not decisions.moved:
         return placed
@@ -111,7 +144,7 @@ def _placed_regions(
     counts = bank.counts()
     for (image, region), cluster in sorted(decisions.moved.items()):
         box = bank.read_boxes(image, count=int(counts[image]))[region].numpy()
-        one = PlacedRegion(box, given_name(decisions, cluster))
+        one = PlacedRegion(box, name_of(cluster))
         placed.setdefault(image, []).append(one)
     bank.close()
     return placed
@@ -130,7 +163,7 @@ def _look_for_labels(
     Whatever the settings say, scores are probabilities times objectness: the probability alone
     does not tell objects from the rest, and the known head's foreground knows no novel ones.
     """
-    accepted = accepted_classes(predictor.classifier, decisions)
+    accepted = accepted_classes(predictor.classifier, decisions, unnamed=options.unnamed)
     classifier = replace(predictor.classifier, foreground=None, by_objectness=True)
     # Ids of several files may be the same.
     images = [replace(image, id=index) for index, image in enumerate(pool.images)]
@@ -165,9 +198,9 @@ def _annotated(pool: Pool, index: int) -> np.ndarray:
 def _say_counts(out: Path, kept: Mapping[int, list[NewLabel]], pool: Pool) -> None:
     counts = Counter(one.name for labels in kept.values() for one in labels)
     new_images = sum(index >= pool.num_labelled for index in kept)
-    for class_name, count in counts.most_common():
-        known = " (known)" if class_name in pool.labels.split.known else ""
-        say(f"{count:7,}  {class_name}{known}")
+    for name, count in counts.most_common():
+        known = " (known)" if name in pool.labels.split.known else ""
+        say(f"{count:7,}  {name}{known}")
     say(
         f"Labels: {out} ({counts.total():,} new ones beside {len(pool.labels.labels):,}; "
         f"{new_images:,} images more). Train with `rncdl train --labelled {out} ...`."

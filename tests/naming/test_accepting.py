@@ -5,13 +5,18 @@ import torch
 from rncdl.naming.accepting import (
     Accepted,
     NewLabel,
+    Origin,
     PlacedRegion,
     Surroundings,
+    accepted_classes,
     choose_labels,
+    class_name,
     given_name,
+    keep_best,
     keep_frequent,
 )
-from rncdl.naming.decisions import Decisions
+from rncdl.naming.decisions import NOT_AN_OBJECT, Decisions
+from rncdl.prediction.classifier import Classifier, output_names
 from rncdl.regions import Regions
 
 ACCEPTED = Accepted(("car", "dog", "cup", "novel_0003"), 2, frozenset({2}))
@@ -109,8 +114,73 @@ def test_a_number_is_no_name_and_an_ignored_cluster_has_none():
     ]
 
 
-def new_label(name: str, *, is_promoted: bool = True) -> NewLabel:
-    return NewLabel(name, (0, 0, 1, 1), 0.9, "detected", is_promoted)
+def test_a_cluster_that_nobody_named_or_ignored_can_become_a_class():
+    decisions = Decisions(
+        names={1: "cup", 2: "novel_0003", 3: "novel_0003", 4: "vase"}, ignored=frozenset({4, 5})
+    )
+    known = ["car", "found_0007"]
+    names = [
+        class_name(decisions, cluster, known=known, unnamed=True)
+        for cluster in (NOT_AN_OBJECT, *range(7))
+    ]
+    merged = ["found2_0003"] * 2
+    assert names == [None, "found2_0000", "cup", *merged, None, None, "found2_0006"]
+
+
+def test_classes_without_a_name_are_accepted_when_asked():
+    decisions = Decisions(names={0: "cup", 2: "car", 3: "novel_0001"}, ignored=frozenset({4}))
+    plain = Classifier(torch.nn.Identity(), output_names(["car", "dog"], 5), 2)
+    classifier = plain.decided(
+        Decisions(names={**decisions.names, 1: "novel_0001"}, ignored=frozenset({4}))
+    )
+    assert classifier.names == ("car", "dog", "cup", "novel_0001")
+    named = accepted_classes(classifier, decisions)
+    assert [named.name_of(label) for label in range(4)] == ["car", "dog", "cup", None]
+    assert named.promoted == {0, 2}
+    every = accepted_classes(classifier, decisions, unnamed=True)
+    assert [every.name_of(label) for label in range(4)] == ["car", "dog", "cup", "found_0001"]
+    assert every.promoted == {0, 2, 3}
+    undecided = accepted_classes(plain, Decisions(), unnamed=True)
+    assert undecided.names == ("car", "dog", *(f"found_{cluster:04d}" for cluster in range(5)))
+
+
+def new_label(
+    name: str, score: float = 0.9, *, origin: Origin = "detected", is_promoted: bool = True
+) -> NewLabel:
+    return NewLabel(name, (0, 0, 1, 1), score, origin, is_promoted)
+
+
+def best(labels: list[NewLabel], share: float) -> list[tuple[str, float]]:
+    """Name and score of what is left of labels of two images."""
+    found = keep_best([(0, labels[::2]), (5, labels[1::2])], ["car"], share=share)
+    assert [index for index, _ in found] == [0, 5]
+    return sorted((one.name, one.score) for _, kept in found for one in kept)
+
+
+def test_each_class_keeps_its_own_best_share():
+    cups = [new_label("cup", 0.9 - i / 100) for i in range(10)]
+    vases = [new_label("found_0001", 0.3 + i / 100) for i in range(4)]
+    assert best([], 0.5) == []
+    assert best([*cups, *vases], 1.0) == sorted((one.name, one.score) for one in (*cups, *vases))
+    kept = sorted((one.name, one.score) for one in (*cups[:5], *vases[2:]))
+    assert best([*cups, *vases], 0.5) == kept
+    assert best([*cups, *vases], 0.0) == [("cup", 0.9), ("found_0001", vases[-1].score)]
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.07, 7), (0.29, 29), (0.571, 58)])
+def test_a_share_is_rounded_up_to_whole_regions(share: float, count: int):
+    cups = [new_label("cup", 0.9 - i / 1000) for i in range(100)]
+    assert len(best(cups, share)) == count
+
+
+def test_known_classes_and_what_people_placed_stay_whatever_they_score():
+    placed_cup = new_label("cup", 0.1, origin="placed")
+    low_car = new_label("car", 0.2, is_promoted=False)
+    cups = [new_label("cup", score) for score in (0.9, 0.8, 0.7, 0.7)]
+    found = best([*cups, placed_cup, low_car], 0.75)
+    # Two lie on the threshold.
+    assert found == [("car", 0.2), ("cup", 0.1), *(("cup", s) for s in (0.7, 0.7, 0.8, 0.9))]
+    assert best([*cups, placed_cup, low_car], 0.5)[2:] == [("cup", 0.8), ("cup", 0.9)]
 
 
 def test_rare_classes_are_left_out_and_with_them_images_that_have_no_others():

@@ -1,8 +1,10 @@
 """`rncdl promote`: from people's names to a file that the next training takes."""
 
 import json
+import math
 import re
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,9 @@ from rncdl.discovery.bank import Bank
 from rncdl.naming.decisions import NOT_AN_OBJECT
 from rncdl.naming.edits import ClusterState, Edit, RegionKey
 from rncdl.naming.store import DecisionStore
+from rncdl.prediction.predictor import load
 from rncdl.run_folder import RunFolder
-from tests.pipeline.tiny import SETTINGS, run_rncdl
+from tests.pipeline.tiny import SETTINGS, TEACHER, run_rncdl
 
 FEW = ("--min-score", 0, "--min-per-class", 1)
 
@@ -76,6 +79,77 @@ def test_named_clusters_become_labels_beside_the_old_ones(run: Path, world: Path
     assert new_images <= {one["image_id"] for one in added if one["category_id"] == cup}
     in_labelled = [one for one in added if one["image_id"] not in new_images]
     assert {one["category_id"] for one in in_labelled} == {cup}
+
+
+def new_scores(content: dict[str, Any], known: Collection[str]) -> dict[str, list[float]]:
+    """The scores of the new labels of each new class."""
+    name_of = {category["id"]: category["name"] for category in content["categories"]}
+    scores: dict[str, list[float]] = {}
+    for one in content["annotations"]:
+        if name_of[one["category_id"]] not in known:
+            scores.setdefault(name_of[one["category_id"]], []).append(one["score"])
+    return scores
+
+
+def test_clusters_without_a_name_become_classes_when_asked(run: Path, tmp_path: Path):
+    known = RunFolder(run).split().known
+    every = promote(run, tmp_path / "every.json", *FEW, "--unnamed")
+    assert (every["info"]["unnamed"], every["info"]["best_share"]) == (True, 1.0)
+    names = new_scores(every, known)
+    assert names
+    assert names.keys() <= {f"found_{cluster:04d}" for cluster in range(8)}
+    assert [one["name"] for one in every["categories"]] == [*known, *sorted(names)]
+    given = min(names)
+    decide(run, named(int(given[-4:])))
+    decided = new_scores(promote(run, tmp_path / "decided.json", *FEW, "--unnamed"), known)
+    assert decided.keys() == {"cup" if name == given else name for name in names}
+    cup_alone = promote(run, tmp_path / "cup.json", *FEW)
+    assert new_scores(cup_alone, known).keys() == {"cup"}
+    assert not cup_alone["info"]["unnamed"]
+    decide(run, dict.fromkeys(range(8), ClusterState(ignored=True)))
+    words = ("promote", "--run", run, "--out", tmp_path / "none.json", *FEW, "--unnamed")
+    assert "No region of a cluster is left" in run_rncdl(*words, code=2)
+
+
+def test_of_each_new_class_the_best_share_is_kept(run: Path, world: Path, tmp_path: Path):
+    known = RunFolder(run).split().known
+    words = (*FEW, "--unnamed")
+    every = new_scores(promote(run, tmp_path / "every.json", *words), known)
+    half = promote(run, tmp_path / "half.json", *words, "--best-share", 0.5)
+    kept = new_scores(half, known)
+    assert half["info"]["best_share"] == 0.5
+    assert kept.keys() == every.keys()
+    for name, scores in every.items():
+        best = sorted(scores, reverse=True)
+        count = math.ceil(len(scores) / 2)
+        # In the file scores are rounded, so what lies on the threshold may look the same.
+        on_threshold = best.count(best[count - 1])
+        assert count <= len(kept[name]) < count + on_threshold
+        assert sorted(kept[name], reverse=True) == best[: len(kept[name])]
+    assert max(map(len, every.values())) > 1
+    num_old = len(json.loads((world / "labelled.json").read_text())["images"])
+    fresh = {one["id"] for one in half["categories"] if one["name"] in kept}
+    added = {image["id"] for image in half["images"][num_old:]}
+    assert added <= {one["image_id"] for one in half["annotations"] if one["category_id"] in fresh}
+
+
+def test_few_clusters_without_a_name_are_told_in_one_line(run: Path, tmp_path: Path):
+    words = ("promote", "--run", run, "--out", tmp_path / "labels.json", "--min-score", 0)
+    said = run_rncdl(*words, "--unnamed", "--min-per-class", 10_000, code=2)
+    assert said.count("left out") == 1
+    assert "clusters without a name: left out" in said
+    assert "No region of a cluster is left" in said
+
+
+def test_a_region_that_was_moved_to_a_cluster_without_a_name_is_of_its_class(
+    run: Path, tmp_path: Path
+):
+    before = promote(run, tmp_path / "before.json", *FEW, "--unnamed")
+    bank = Bank(RunFolder(run).bank_dir)
+    (key, *_) = regions_on_labels(before, bank)
+    decide(run, {8: ClusterState()}, {key: 8})
+    content = promote(run, tmp_path / "labels.json", *FEW, "--unnamed")
+    assert on_region(content, bank, key) == [("found_0008", "placed")]
 
 
 def test_nothing_is_overwritten(run: Path, tmp_path: Path):
@@ -185,6 +259,23 @@ def test_the_next_round_trains_and_discovers_with_the_new_class(
     ]
     html = report_of(second)
     assert '<th scope="row">2. second: detector of 4 classes</th>' in html
+
+
+def test_a_teacher_takes_classes_without_a_name_for_known_ones(
+    run: Path, world: Path, tmp_path: Path
+):
+    content = promote(run, tmp_path / "labels.json", *FEW, "--unnamed")
+    found = list(new_scores(content, RunFolder(run).split().known))
+    second = tmp_path / "second"
+    words = ("--labelled", tmp_path / "labels.json", "--start-from", run)
+    run_rncdl("train", "--run", second, *words, *SETTINGS)
+    pool = ("--unlabelled", world / "unlabelled.json")
+    run_rncdl("discover", "--run", second, *pool, *TEACHER, "discover.heads=[3]")
+    run_rncdl("evaluate", world / "val.json", "--run", second)
+    report = json.loads(RunFolder(second).evaluation("val", "main").report_json.read_text())
+    assert report["clusters"]["head0"]["num_clusters"] == 3 + len(found)
+    assert report["clusters"]["knownonly"]["num_clusters"] == len(found)
+    assert load(second).known == (*RunFolder(run).split().known, *sorted(found))
 
 
 def report_of(run: Path) -> str:
