@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rncdl.classes import cluster_name, is_cluster_name
+from rncdl.classes import cluster_name, is_cluster_name, is_found_name
 from rncdl.naming.board import Board, UnknownPlaceError, decided
 from rncdl.naming.decisions import NOT_AN_OBJECT
 from rncdl.naming.edits import ClusterState, Edit, RegionKey
@@ -34,6 +34,17 @@ def clean_name(text: str) -> str:
     return name
 
 
+def _name_for(board: Board, text: str) -> str:
+    """The cleaned name: one of somebody's own, or that of a class that is there."""
+    name = clean_name(text)
+    if is_found_name(name) and board.spelling(name) is None:
+        raise BadDecisionError(
+            f"{name} is what clusters without a name are called as classes; choose a name of your "
+            "own."
+        )
+    return name
+
+
 def name_clusters(
     board: Board, clusters: Sequence[int], text: str, *, merge: bool, seen: int
 ) -> None:
@@ -41,7 +52,7 @@ def name_clusters(
 
     merge: whether they may join a class that has the name already; `NameTakenError` if not.
     """
-    name = clean_name(text)
+    name = _name_for(board, text)
     chosen = {c for one in _chosen(board, clusters) for c in _class_of(board, one)}
     existing = board.spelling(name)
     if existing is not None and {board.state(c).name for c in chosen} != {existing}:
@@ -118,7 +129,7 @@ def move_regions(board: Board, keys: Sequence[RegionKey], place: int, *, seen: i
 
 def move_regions_to_name(board: Board, keys: Sequence[RegionKey], text: str, *, seen: int) -> None:
     """Move regions to the class of that name; where it has no cluster, to a new one."""
-    name = clean_name(text)
+    name = _name_for(board, text)
     name = board.spelling(name) or name
     clusters = board.clusters_named(name)
     if clusters:

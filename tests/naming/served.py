@@ -94,9 +94,14 @@ class _Boxes:
 
 @contextmanager
 def serve(
-    folder: Path, bank: Bank, heads: DiscoveryHeads, *, carried: CarriedOver | None = None
+    folder: Path,
+    bank: Bank,
+    heads: DiscoveryHeads,
+    *,
+    carried: CarriedOver | None = None,
+    known: tuple[str, ...] = KNOWN,
 ) -> Iterator[Site]:
-    """The page of the bank's regions, decisions in `folder`."""
+    """The page of the bank's regions, decisions in `folder`; three known classes."""
     images = draw_images(folder / "images", len(bank.counts()))
     membership = open_membership(
         folder / "membership",
@@ -108,7 +113,7 @@ def serve(
     store = DecisionStore(
         folder / "decisions.sqlite", num_clusters=membership.num_clusters, heads="h"
     )
-    board = Board(membership, store, KNOWN, carried)
+    board = Board(membership, store, known, carried)
     pictures = Pictures(bank, images, cast(Outliner, _Boxes(images)))
     app = build_app(Served(board, pictures, "A made-up discovery"), token=TOKEN)
     listening = socket.socket()

@@ -1,10 +1,13 @@
 """Decisions through the server: what they change, and that all of it can be undone."""
 
+from pathlib import Path
 from typing import Any
 
+from rncdl.discovery.bank import Bank
+from rncdl.discovery.heads import DiscoveryHeads
 from rncdl.naming.board import known_place
 from rncdl.naming.store import read_decisions
-from tests.naming.served import Site
+from tests.naming.served import Site, serve
 
 
 def decide(site: Site, kind: str, **decision: Any) -> dict[str, Any]:
@@ -45,6 +48,22 @@ def test_a_name_that_is_taken_merges_only_when_asked_and_keeps_its_spelling(site
     decide(site, "name", clusters=[2], name=" mug", merge=True)
     assert names(site) == {1: "Mug", 2: "Mug"}
     assert site.decide("name", clusters=[3], name="CAR")[1]["taken"] == "car"
+
+
+def test_what_classes_without_a_name_are_called_is_no_name_but_that_of_such_a_class(
+    tmp_path: Path, bank: Bank, heads: DiscoveryHeads
+):
+    with serve(tmp_path, bank, heads, known=("car", "found_0012", "tree")) as site:
+        regions = keys(site, 3)[:1]
+        for kind, what in (("name", {"clusters": [1]}), ("move_to_name", {"regions": regions})):
+            status, answer = site.decide(kind, **what, name="found_0001")
+            assert (status, "choose a name of your own" in answer["error"]) == (400, True)
+        assert names(site) == {}
+        status, answer = site.decide("name", clusters=[1], name="Found_0012")
+        assert (status, answer["taken"]) == (409, "found_0012")
+        decide(site, "name", clusters=[1], name="found_0012", merge=True)
+        decide(site, "merge", cluster=2, into=known_place(1))
+        assert names(site) == {1: "found_0012", 2: "found_0012"}
 
 
 def test_naming_a_class_names_all_its_clusters(site: Site):

@@ -8,6 +8,7 @@ import pytest
 
 from rncdl.discovery.bank import Bank
 from rncdl.discovery.heads import DiscoveryHeads
+from rncdl.naming.board import known_place
 from rncdl.naming.carrying import CarriedOver, Suggestion
 from rncdl.naming.decisions import NOT_AN_OBJECT
 from rncdl.naming.store import read_decisions
@@ -83,6 +84,28 @@ def test_names_complete_as_one_types_known_classes_among_them(opened: Watched, s
     wait_for_text(opened, "#novel_0002 h3 .known", "dog")
     names = read_decisions(site.board.store.path).names
     assert dict(names) == {1: "Tree frog", 2: "dog", 3: "Tree frog"}
+
+
+def test_classes_without_a_name_are_no_names_that_are_offered(
+    browser: "Browser", tmp_path: Path, bank: Bank, heads: DiscoveryHeads
+):
+    unnamed = ("found_0012", "found2_0003")
+    with (
+        serve(tmp_path, bank, heads, known=("car", *unnamed)) as site,
+        open_address(browser, site.address) as watched,
+    ):
+        watched.page.wait_for_selector("#cards .card")
+        watched.page.click("#novel_0001 input[name=name]")
+        watched.page.keyboard.press("ArrowDown")
+        assert offered_names(watched) == ["car"]
+        cards = site.get("api/state")["cards"]
+        likely = [one for one in cards if one.get("likeness", 0) >= 0.1]
+        assert any(one["known"] in map(known_place, (1, 2)) for one in likely)
+        chips = watched.page.locator(".chip").all_inner_texts()
+        assert set(chips) <= {"car?"}
+        watched.page.goto(f"{site.address}#/aside")
+        for name in unnamed:
+            wait_for_text(watched, "h3", name)
 
 
 def test_a_merge_shows_that_the_side_without_a_name_goes_into_the_named_one(

@@ -2,7 +2,7 @@
 import { nameField } from "./completion.js";
 import { confirmMerge, giveName } from "./dialogs.js";
 import { button, count, el, percent, strip } from "./elements.js";
-import { classOf, decide, openEarlier, state } from "./state.js";
+import { classOf, decide, isFound, openEarlier, state } from "./state.js";
 
 const NUM_CANDIDATES = 3;
 const NUM_SUGGESTED = 2;
@@ -64,7 +64,7 @@ export function suggestedNames(card, after = () => {}, properties = {}) {
   const before = openEarlier().find((one) => one.cluster === card.id);
   const known = card.likeness >= MIN_LIKENESS ? [state.cards.get(card.known).label] : [];
   const near = similar(card).filter((other) => other.id >= 0 && other.name).map((other) => other.name);
-  const names = [...new Set([...near, ...known])].filter((name) => name !== before?.name).slice(0, NUM_SUGGESTED);
+  const names = [...new Set([...near, ...known])].filter((name) => name !== before?.name && !isFound(name)).slice(0, NUM_SUGGESTED);
   if (!before && !names.length) return null;
   return el("div", { class: "suggested" },
     before ? button(`${before.name ? `“${before.name}”` : "Ignored"} before, ${percent(before.shared / before.size)}`, accept, { class: "chip before", ...properties }) : null,

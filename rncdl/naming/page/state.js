@@ -69,7 +69,9 @@ export const knownCard = (name) =>
 // What earlier decisions suggest for clusters about which nobody has decided anything yet.
 export const openEarlier = () =>
   [...state.earlier.values()].filter((one) => !state.cards.get(one.cluster).looked_at);
+// Classes that were clusters without a name: nobody is offered their numbers as names.
+export const isFound = (name) => /^found\d*_\d+$/i.test(name);
 export function names() {
   const given = clusters().filter((card) => card.name && !card.ignored).map((card) => card.name);
-  return [...new Set([...given, ...state.known])].sort((a, b) => a.localeCompare(b));
+  return [...new Set([...given, ...state.known])].filter((name) => !isFound(name)).sort((a, b) => a.localeCompare(b));
 }
