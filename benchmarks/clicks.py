@@ -107,22 +107,30 @@ class Laboratory:
 
     def retrain(self, run: Path, labelled: Path) -> float:
         """Novel AP after some more steps of the first detector with these labels."""
+        self.train_further(run, labelled)
+        folder = RunFolder(run).evaluation(self.val.stem, None)
+        return self.novel_ap(folder.classes("trained_bbox"), run, "--discovery", "trained")
+
+    def train_further(self, run: Path, labelled: Path) -> None:
+        """Some more steps of the first detector with these labels."""
         settings = self.base / "settings.yaml"
         words = ["--start-from", self.base, "--preset", settings]
         steps = self.recipe.steps
         few = [f"train.steps={steps}", f"train.warmup_steps={steps // 6}"]
         self.train(run, labelled, *words, *few, *self.recipe.retraining)
-        folder = RunFolder(run).evaluation(self.val.stem, None)
-        return self.novel_ap(folder.classes("trained_bbox"), run, "--discovery", "trained")
 
     def discover(self, run: Path) -> None:
+        words: list[object] = []
+        if self.recipe.base is not None and self.recipe.preset is not None:
+            words += ["--preset", self.recipe.preset]
+        self.discover_with(run, *words, f"discover.heads=[{self.recipe.clusters}]")
+
+    def discover_with(self, run: Path, *words: object) -> None:
+        """A discovery with these settings, where there is none yet."""
         folder = RunFolder(run).discovery("main")
         if folder.heads_file.is_file():
             return
-        words = ["--unlabelled", self.data / "unlabelled.json"]
-        if self.recipe.base is not None and self.recipe.preset is not None:
-            words += ["--preset", self.recipe.preset]
-        first = [*words, f"discover.heads=[{self.recipe.clusters}]"]
+        first = ["--unlabelled", self.data / "unlabelled.json", *words]
         self.rncdl("discover", "--run", run, *(["--resume"] if folder.exists else first))
 
     def novel_ap(self, classes: Path, run: Path, *words: object) -> float:

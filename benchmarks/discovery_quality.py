@@ -249,15 +249,15 @@ def _run_rncdl(*words: object) -> None:
     subprocess.run([sys.executable, "-m", "rncdl", *map(str, words)], check=True)
 
 
-def read_report(report: Mapping[str, Any]) -> dict[str, Any]:
+def read_report(report: Mapping[str, Any], system: str = "head0") -> dict[str, Any]:
     """A cell's numbers, from an evaluation's report."""
     ap = next(
         entry
         for entry in report["ap"]
-        if (entry["system"], entry["protocol"]) == ("head0", "fixed")
+        if (entry["system"], entry["protocol"]) == (system, "fixed")
         and (entry["cut"], entry["iou_type"]) == ("before", "bbox")
     )
-    clusters = report["clusters"]["head0"]
+    clusters = report["clusters"][system]
     recall = report["proposal_recall"]["novel"]
     return {
         "ap": {group: ap[group]["ap"] for group in ("known", "novel", "all")},
@@ -276,12 +276,13 @@ def table(cells: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     for name in names:
         of_name = [cell for cell in cells if cell["configuration"] == name]
-        columns = [_column(of_name, *place) for place in COLUMNS.values()]
+        columns = [column(of_name, *place) for place in COLUMNS.values()]
         rows.append([name, str(len(of_name)), *columns])
     return markdown_table(["configuration", "cells", *COLUMNS], rows)
 
 
-def _column(cells: Sequence[Mapping[str, Any]], place: str, factor: float) -> str:
+def column(cells: Sequence[Mapping[str, Any]], place: str, factor: float) -> str:
+    """What cells have in one place: mean ± standard deviation."""
     values = []
     for cell in cells:
         value: Any = cell
