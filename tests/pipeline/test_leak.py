@@ -4,7 +4,7 @@ import functools
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -113,6 +113,49 @@ def test_scrambled_novel_labels_change_no_training_artefact(world: Path, tmp_pat
         )
     assert artefacts[0].keys() == artefacts[1].keys()
     assert [p for p in artefacts[0] if artefacts[0][p] != artefacts[1][p]] == []
+
+
+@pytest.mark.usefixtures("objects_everywhere")
+def test_labels_made_without_people_hold_no_label_that_evaluation_reads(
+    world: Path, tmp_path: Path
+):
+    """Whatever novel labels the files hold: the run may be evaluated before it is promoted."""
+    known = known_of(world)
+    made = []
+    for scrambled in (False, True):
+        files = with_every_label(world, tmp_path / f"files{scrambled}", scrambled=scrambled)
+        run, out = tmp_path / f"run{scrambled}", tmp_path / f"promoted{scrambled}.json"
+        train_and_discover(files, world, run, known=known)
+        run_rncdl("evaluate", files / "val.json", "--images", world, "--run", run)
+        run_rncdl(
+            *("promote", "--run", run, "--out", out, "--unnamed"),
+            *("--min-score", 0, "--min-per-class", 1, "--best-share", 0.5),
+        )
+        content = json.loads(out.read_text())
+        novel = novel_labels(files, known.split(","))
+        names = {category["name"] for category in content["categories"]}
+        assert names > set(known.split(","))
+        assert not names & {name for name, _ in novel}
+        boxes = {box_of(one) for one in content["annotations"] if one["origin"] != "labelled"}
+        assert boxes
+        assert not boxes & {box for _, box in novel}
+        made.append([content["categories"], content["annotations"], content["images"]])
+    assert made[0] == made[1]
+
+
+def novel_labels(files: Path, known: Collection[str]) -> set[tuple[str, tuple[float, ...]]]:
+    """Class and box of every novel label of the files."""
+    found = set()
+    for name in ("labelled", "unlabelled", "val"):
+        content = json.loads((files / f"{name}.json").read_text())
+        name_of = {category["id"]: category["name"] for category in content["categories"]}
+        found |= {(name_of[one["category_id"]], box_of(one)) for one in content["annotations"]}
+    return {(name, box) for name, box in found if name not in known}
+
+
+def box_of(annotation: dict[str, Any]) -> tuple[float, ...]:
+    """To a tenth of a pixel."""
+    return tuple(round(number, 1) for number in annotation["bbox"])
 
 
 def reachable(value: Any, seen: dict[int, Any]) -> Iterator[Any]:
