@@ -287,6 +287,9 @@ class TeacherSettings(_Settings):
     """What objects are cut out by: the detector's mask head, `segmentation.segmenter`, or of both
     the mask that agrees with the region better; none: not at all, what lies around them is shown
     too. auto: cut out or not, whichever lets the teacher tell the known classes better."""
+    outlines: bool | Literal["auto"] = "auto"
+    """Whether it also looks at each object's outline alone, filled with white, so that form counts
+    as much as surface; only where objects are cut out. auto: as with `masks`."""
     crop_px: Positive = 96
     """Side of what it is shown; DINOv2 takes multiples of 14, such as 224."""
     padding: Fraction = 0.1

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rncdl.config import Settings
 from rncdl.data.viewed_images import Pool, ViewedImages
@@ -24,7 +24,7 @@ from rncdl.training.progress import say
 
 MOST_ANNOTATED = 64
 """Annotated objects of an image that the teacher looks at."""
-HOW_SHOWN: dict[Masks, str] = {
+_HOW_SHOWN: dict[Masks, str] = {
     "none": "with what lies around them",
     "own": "cut out by the mask head",
     "segmenter": "cut out by the segmenter",
@@ -32,6 +32,17 @@ HOW_SHOWN: dict[Masks, str] = {
 }
 _PROPOSALS_PER_OBJECT = 4
 """After the RPN's own NMS; several lie on each object until they are refined."""
+
+
+class Way(NamedTuple):
+    """A way of showing objects to the teacher."""
+
+    masks: Masks
+    outlines: bool
+
+    def in_words(self) -> str:
+        """What is shown."""
+        return _HOW_SHOWN[self.masks] + (" and as outlines" if self.outlines else "")
 
 
 def open_object_bank(
@@ -51,9 +62,9 @@ def open_object_bank(
     recipe = BankRecipe.from_settings(settings)
     dataset = recipe.view_images(pool, on_bad_image=settings.data.on_bad_image, num_views=0)
     showing = _Showing(detector, load_teacher(found, detector), settings)
-    masks = processes.from_main(partial(_settle_masks, folder, showing, pool, dataset))
-    choice = showing.choice(masks)
-    finder = showing.finder(masks)
+    way = processes.from_main(partial(_settle_way, folder, showing, pool, dataset))
+    choice = showing.choice(way)
+    finder = showing.finder(way)
     filling = Filling(
         title="objects",
         shape=BankShape(
@@ -62,7 +73,7 @@ def open_object_bank(
             num_views=1,
             regions_per_image=settings.teacher.objects_per_image,
             matched_per_image=MOST_ANNOTATED,
-            num_features=showing.teacher.num_features(settings.teacher.crop_px),
+            num_features=finder.num_features,
         ),
         origin=_origin(run, pool, settings, found, choice),
         dataset=dataset,
@@ -79,7 +90,7 @@ def open_showing(
     found = find_teacher(settings.discover.teacher, settings.teacher)
     recipe = BankRecipe.from_settings(settings)
     showing = _Showing(detector, load_teacher(found, detector), settings)
-    ways = possible_masks(settings, has_masks=detector.mask_head is not None)
+    ways = possible_ways(settings, has_masks=detector.mask_head is not None)
     dataset = recipe.view_images(pool, on_bad_image="skip", num_views=0)
     return dataset, showing.finder(ways[-1])
 
@@ -92,7 +103,7 @@ class _Showing:
     teacher: Teacher
     settings: Settings
 
-    def choice(self, masks: Masks) -> ObjectChoice:
+    def choice(self, way: Way) -> ObjectChoice:
         predict, teacher = self.settings.predict, self.settings.teacher
         return ObjectChoice(
             search=Search(
@@ -105,36 +116,48 @@ class _Showing:
                 mask_share=predict.mask_share,
             ),
             per_image=teacher.objects_per_image,
-            masks=masks,
+            masks=way.masks,
             crop_px=teacher.crop_px,
             padding=teacher.padding,
+            outlines=way.outlines,
         )
 
-    def finder(self, masks: Masks) -> ObjectFinder:
-        choice = self.choice(masks)
+    def finder(self, way: Way) -> ObjectFinder:
+        choice = self.choice(way)
         segmenter = open_segmenter(self.settings.segmentation) if _segments(choice) else None
         return ObjectFinder(self.detector, self.teacher, segmenter, choice)
 
 
-def _settle_masks(folder: Path, showing: _Showing, pool: Pool, dataset: ViewedImages) -> Masks:
+def _settle_way(folder: Path, showing: _Showing, pool: Pool, dataset: ViewedImages) -> Way:
     """How objects are shown: as the bank that is there has noted, or as known ones tell."""
     has_masks = showing.detector.mask_head is not None
-    ways = possible_masks(showing.settings, has_masks=has_masks)
+    ways = possible_ways(showing.settings, has_masks=has_masks)
     if len(ways) == 1:
         return ways[0]
     if Bank.exists(folder):
         bank = Bank(folder)
         bank.close()
-        noted = [way for way in ways if way == bank.origin.get("masks")]
-        if noted:
-            return noted[0]
+        noted = (bank.origin.get("masks"), bank.origin.get("outlines", False))
+        if noted in ways:
+            return ways[ways.index(noted)]
     found = separations([showing.finder(way) for way in ways], sample_annotated(pool, dataset))
     best = ways[found.index(max(found))]
     told = " and ".join(
-        f"{100 * share:.1f} % {HOW_SHOWN[way]}" for way, share in zip(ways, found, strict=True)
+        f"{100 * share:.1f} % {way.in_words()}" for way, share in zip(ways, found, strict=True)
     )
-    say(f"Objects are shown to the teacher {HOW_SHOWN[best]}: of known pairs it tells {told}.")
+    say(f"Objects are shown to the teacher {best.in_words()}: of known pairs it tells {told}.")
     return best
+
+
+def possible_ways(settings: Settings, *, has_masks: bool) -> list[Way]:
+    """How objects may be shown, of what the settings allow and there is; the costliest last."""
+    wanted = settings.teacher.outlines
+    with_outlines = [False, True] if wanted == "auto" else [wanted]
+    return [
+        Way(masks, outlines)
+        for masks in possible_masks(settings, has_masks=has_masks)
+        for outlines in (with_outlines if masks != "none" else [False])
+    ]
 
 
 def possible_masks(settings: Settings, *, has_masks: bool) -> list[Masks]:
@@ -163,12 +186,15 @@ def _origin(
 ) -> dict[str, Any]:
     """Everything an object bank depends on: not the seed, nor the views of discovery."""
     noted = bank_origin(run, pool, settings)
+    described = asdict(choice)
+    if not choice.outlines:  # as in the banks of earlier versions
+        del described["outlines"]
     shared = ("images", "labels", "precision", "long_side_px", "eval_short_side_px")
     weights = settings.segmentation.sam_weights
     return {
         **{name: value for name, value in noted.items() if name.startswith("detector")},
         **{name: noted[name] for name in shared},
-        **asdict(choice),
+        **described,
         **found.noted(),
         "certainty": "predicted iou" if settings.detector.localisation else "mask",
         "segmenter": settings.segmentation.segmenter if _segments(choice) else "none",

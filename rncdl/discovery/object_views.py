@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from pycocotools import mask as run_lengths
 from torch import Tensor
+from torch.nn import functional
 from torchvision.ops import box_iou, nms
 
 from rncdl.data.viewed_images import ViewedImage
@@ -38,6 +39,19 @@ class ObjectChoice:
     are shown as they lie in the image"""
     crop_px: int
     padding: float
+    outlines: bool = False
+    """whether the outlines alone are shown as well; objects that are not cut out have none"""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the teacher is shown of some boxes."""
+
+    crops: list[np.ndarray]
+    outlines: list[np.ndarray]
+    """one for each crop, or none at all"""
+    agreement: Tensor
+    """(R,) how far the masks agree with the boxes; where there are none, all do"""
 
 
 class ObjectFinder:
@@ -54,6 +68,12 @@ class ObjectFinder:
         self._teacher = teacher
         self._segmenter = segmenter
         self._choice = choice
+
+    @property
+    def num_features(self) -> int:
+        """F of what the teacher sees of an object."""
+        of_crop = self._teacher.num_features(self._choice.crop_px)
+        return 2 * of_crop if self._choice.outlines else of_crop
 
     @torch.inference_mode()
     def look(self, images: Sequence[ViewedImage]) -> list[ExtractedRegions]:
@@ -91,8 +111,9 @@ class ObjectFinder:
             maps = self._detector.feature_maps(self._detector.batch_images([image.plain]))
         boxes = image.boxes_xyxy.to(self._detector.device)
         annotated = boxes * boxes.new_tensor(image.plain_scale_xy).repeat(2)
-        crops, _ = self._crops(image.plain.permute(1, 2, 0).cpu().numpy(), annotated, maps)
-        return self._features(crops)
+        return self._features(
+            self._show(image.plain.permute(1, 2, 0).cpu().numpy(), annotated, maps)
+        )
 
     def _look_at(
         self,
@@ -104,36 +125,45 @@ class ObjectFinder:
     ) -> ExtractedRegions:
         pixels = image.plain.permute(1, 2, 0).cpu().numpy()
         both = torch.cat([boxes, annotated])
-        crops, agreement = self._crops(pixels, both, maps)
-        features = self._features(crops)
+        shown = self._show(pixels, both, maps)
+        features = self._features(shown)
         scale = boxes.new_tensor(image.plain_scale_xy).repeat(2)
         count = len(boxes)
         chosen = ChosenRegions(
             boxes_xyxy=boxes / scale,
-            objectness=agreement[:count] if certainty is None else certainty,
+            objectness=shown.agreement[:count] if certainty is None else certainty,
             matched_boxes_xyxy=annotated / scale,
             matched_labels=image.labels,
         )
         return ExtractedRegions(chosen, features[None, :count], features[None, count:])
 
-    def _crops(
-        self, pixels: np.ndarray, boxes: Tensor, maps: Sequence[Tensor]
-    ) -> tuple[list[np.ndarray], Tensor]:
-        """What the teacher is shown of boxes (R, 4), and how far their masks agree with them (R,).
-
-        Where there are no masks, all do.
-        """
+    def _show(self, pixels: np.ndarray, boxes: Tensor, maps: Sequence[Tensor]) -> Shown:
+        """What the teacher is shown of boxes (R, 4)."""
         side_px, padding = self._choice.crop_px, self._choice.padding
         if self._choice.masks == "none":
-            shown = boxes.cpu().numpy()
-            around = [show_around(pixels, box, side_px=side_px, padding=padding) for box in shown]
-            return around, torch.ones(len(boxes))
+            around = [
+                show_around(pixels, box, side_px=side_px, padding=padding)
+                for box in boxes.cpu().numpy()
+            ]
+            return Shown(around, [], torch.ones(len(boxes)))
         masks, agreement = self._cut(pixels, boxes, maps)
-        return [cut_out(pixels, one, side_px=side_px, padding=padding) for one in masks], agreement
+        crops = [cut_out(pixels, one, side_px=side_px, padding=padding) for one in masks]
+        outlines = []
+        if self._choice.outlines:
+            white = np.full_like(pixels, 255)
+            outlines = [cut_out(white, one, side_px=side_px, padding=padding) for one in masks]
+        return Shown(crops, outlines, agreement)
 
-    def _features(self, crops: Sequence[np.ndarray]) -> Tensor:
+    def _features(self, shown: Shown) -> Tensor:
+        """(R, F); with outlines, those of the objects and those of their outlines weigh alike."""
+        if not self._choice.outlines:
+            return self._look(shown.crops)
+        both = (self._look(shown.crops), self._look(shown.outlines))
+        return torch.cat([functional.normalize(features) for features in both], 1)
+
+    def _look(self, pictures: Sequence[np.ndarray]) -> Tensor:
         side = self._choice.crop_px
-        stacked = np.stack(crops) if crops else np.zeros((0, side, side, 3), np.uint8)
+        stacked = np.stack(pictures) if pictures else np.zeros((0, side, side, 3), np.uint8)
         return self._teacher.look(torch.from_numpy(stacked).permute(0, 3, 1, 2))
 
     def _cut(

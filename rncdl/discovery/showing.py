@@ -1,7 +1,8 @@
 """How the teacher is shown objects: cut out, or with what lies around them.
 
 Things on backgrounds that say nothing about them are told apart best alone; things in photographs,
-with their surroundings. Which holds for given images the annotated known objects tell.
+with their surroundings. Which holds for given images the annotated known objects tell: new classes
+are sorted in a space made by the known ones, so half of these are told in the space of the others.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,9 +14,12 @@ from torch.nn import functional
 
 from rncdl.data.viewed_images import Pool, ViewedImage, ViewedImages
 from rncdl.discovery.object_views import ObjectFinder
+from rncdl.discovery.teacher_space import principal_components, whitening
 
 MOST_OBJECTS = 800
 """Annotated objects that are looked at in each way."""
+_HALVINGS = 4
+"""Of the known classes; each half is told in the space of the other."""
 
 
 def sample_annotated(
@@ -63,6 +67,25 @@ def separation(features: Tensor, labels: Tensor, images: Tensor) -> float:
     return float(torch.stack([found[of_class == one].mean() for one in set(classes)]).mean())
 
 
+def held_out_separation(features: Tensor, labels: Tensor, images: Tensor) -> float:
+    """How well some known classes are told in the space of the others, see `separation`.
+
+    With fewer than four classes, in a space that knows none.
+    """
+    components = principal_components(functional.normalize(features.float()))
+    classes = labels.unique()
+    if len(classes) < 4:
+        return separation(components, labels, images)
+    found = []
+    for seed in range(_HALVINGS):
+        order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))
+        in_half = torch.isin(labels, classes[order[: len(classes) // 2]])
+        for others in (in_half, ~in_half):
+            space = components @ whitening(components[others], labels[others])
+            found.append(separation(space[~others], labels[~others], images[~others]))
+    return sum(found) / len(found)
+
+
 def separations(finders: Sequence[ObjectFinder], images: Iterable[ViewedImage]) -> list[float]:
     """How well each finder's way of showing objects lets the teacher tell known classes."""
     seen: list[list[Tensor]] = [[] for _ in finders]
@@ -75,4 +98,4 @@ def separations(finders: Sequence[ObjectFinder], images: Iterable[ViewedImage]) 
     if not labels:
         return [0.5] * len(finders)
     joined, of_image = torch.cat(labels), torch.cat(places)
-    return [separation(torch.cat(one), joined, of_image) for one in seen]
+    return [held_out_separation(torch.cat(one), joined, of_image) for one in seen]

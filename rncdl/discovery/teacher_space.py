@@ -20,17 +20,22 @@ def known_class_space(features: Tensor, labelled: Tensor, labels: Tensor) -> tup
     Their first `DIMENSIONS` principal components, whitened. Without labels all directions count
     alike.
     """
-    everything = torch.cat([features, labelled]).double()
-    centred = everything - everything.mean(0)
-    covariance = centred.T @ centred / max(1, len(centred))
-    _, directions = torch.linalg.eigh(covariance)
-    components = centred @ directions[:, -DIMENSIONS:]
-    whitened = components @ _whitening(components[len(features) :], labels)
+    components = principal_components(torch.cat([features, labelled]))
+    whitened = components @ whitening(components[len(features) :], labels)
     found = functional.normalize(whitened).float()
     return found[: len(features)], found[len(features) :]
 
 
-def _whitening(labelled: Tensor, labels: Tensor) -> Tensor:
+def principal_components(features: Tensor) -> Tensor:
+    """(R, D) float64, the first `DIMENSIONS` of (R, F), around their mean."""
+    centred = features.double()
+    centred = centred - centred.mean(0)
+    covariance = centred.T @ centred / max(1, len(centred))
+    _, directions = torch.linalg.eigh(covariance)
+    return centred @ directions[:, -DIMENSIONS:]
+
+
+def whitening(labelled: Tensor, labels: Tensor) -> Tensor:
     """(D, D) by which vectors are multiplied, from labelled ones (L, D)."""
     count = labelled.shape[1]
     offsets = labelled.clone()

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from rncdl.data.viewed_images import ViewedImage
 from rncdl.detector.locating import Search, likelihood, locate
 from rncdl.detector.model import Detector
 from rncdl.discovery.object_views import ObjectChoice, ObjectFinder
-from rncdl.discovery.teacher import find_teacher, load_teacher
+from rncdl.discovery.teacher import Teacher, find_teacher, load_teacher
 from rncdl.segmentation.segmenter import Segmenter
 
 CHOICE = ObjectChoice(
@@ -67,3 +69,43 @@ def test_the_likeliest_regions_are_looked_at(detector: Detector):
     torch.testing.assert_close(seen.chosen.boxes_xyxy, located.boxes[0][best])
     assert fits is not None
     torch.testing.assert_close(seen.chosen.objectness, fits[best])
+
+
+class _Means(Teacher):
+    """Sees the mean of each channel."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.nn.Identity(), pixel_mean=(0, 0, 0), pixel_std=(1, 1, 1))
+
+    def look(self, crops: torch.Tensor) -> torch.Tensor:
+        return crops.float().mean((2, 3))
+
+
+def see_a_bar(detector: Detector, colour: int, choice: ObjectChoice) -> torch.Tensor:
+    """What is seen of one annotated bar of that colour."""
+    pixels = torch.zeros(3, 96, 96, dtype=torch.uint8)
+    pixels[:, 20:40, 20:70] = colour
+    image = ViewedImage(
+        image_index=0,
+        path="0.png",
+        plain=pixels,
+        plain_scale_xy=(1.0, 1.0),
+        views=[],
+        boxes_xyxy=torch.tensor([[20.0, 20, 70, 40]]),
+        labels=torch.zeros(1, dtype=torch.int64),
+    )
+    finder = ObjectFinder(detector, _Means(), WholeBoxes(), choice)
+    seen = finder.look_at_annotated(image)
+    assert seen.shape == (1, finder.num_features)
+    return seen
+
+
+def test_an_outline_is_seen_alike_whatever_the_colour(detector: Detector):
+    plain = replace(CHOICE, outlines=False)
+    both = replace(CHOICE, outlines=True)
+    dark, light = (see_a_bar(detector, colour, both) for colour in (60, 250))
+    assert dark.shape == (1, 6)
+    assert torch.equal(dark[:, 3:], light[:, 3:])
+    for colour, seen in ((60, dark), (250, light)):
+        alone = torch.nn.functional.normalize(see_a_bar(detector, colour, plain))
+        torch.testing.assert_close(seen[:, :3], alone)

@@ -11,9 +11,9 @@ from rncdl.config import DetectorSettings, Settings, change
 from rncdl.data.viewed_images import ViewedImage
 from rncdl.detector.locating import Search
 from rncdl.detector.model import Detector
-from rncdl.discovery.object_bank import possible_masks
+from rncdl.discovery.object_bank import possible_masks, possible_ways
 from rncdl.discovery.object_views import Masks, ObjectChoice, ObjectFinder
-from rncdl.discovery.showing import separation, separations
+from rncdl.discovery.showing import held_out_separation, separation, separations
 from rncdl.discovery.teacher import Teacher
 from rncdl.errors import UserError
 from rncdl.segmentation.segmenter import Segmenter
@@ -116,6 +116,26 @@ def test_the_separation_is_the_area_under_the_curve_in_other_images():
     assert separation(features, labels, images) == pytest.approx(np.mean(expected), abs=1e-6)
 
 
+def test_classes_are_told_in_the_space_of_others():
+    draw = torch.Generator().manual_seed(0)
+    labels, images = torch.arange(400) % 8, torch.arange(400)
+    features = torch.eye(9)[labels] + 0.05 * torch.randn(400, 9, generator=draw)
+    features[:, 8] += 2 * torch.randn(400, generator=draw)  # within every class, so about none
+    assert held_out_separation(features, labels, images) > separation(features, labels, images)
+    # Of other classes nobody learns which directions say nothing about one's own.
+    own_noise = torch.eye(16)[labels] + 0.05 * torch.randn(400, 16, generator=draw)
+    own_noise[torch.arange(400), 8 + labels] += 2 * torch.randn(400, generator=draw)
+    assert held_out_separation(features, labels, images) > held_out_separation(
+        own_noise, labels, images
+    )
+
+
+def test_few_classes_are_told_in_a_space_that_knows_none():
+    labels = torch.tensor([0, 0, 1, 1])
+    grouped = torch.tensor([[1.0, 0], [1, 0.01], [0, 1], [0.01, 1]])
+    assert held_out_separation(grouped, labels, torch.arange(4)) == 1
+
+
 def test_the_separation_of_what_is_all_alike_says_nothing():
     labels = torch.tensor([0, 0, 1, 1])
     assert separation(torch.ones(4, 3), labels, torch.arange(4)) == pytest.approx(0.5)
@@ -149,3 +169,18 @@ def test_ways_of_showing_are_those_that_there_are(wanted, segmenter, has_masks, 
 def test_a_segmenter_that_is_wanted_and_not_named_is_told_of():
     with pytest.raises(UserError, match=r"segmentation\.segmenter=grabcut"):
         possible_masks(change(Settings(), teacher={"masks": "segmenter"}), has_masks=True)
+
+
+@pytest.mark.parametrize(
+    ("masks", "outlines", "ways"),
+    [
+        ("auto", "auto", [("none", False), ("own", False), ("own", True)]),
+        ("auto", True, [("none", False), ("own", True)]),
+        ("own", False, [("own", False)]),
+        ("none", "auto", [("none", False)]),
+        ("none", True, [("none", False)]),
+    ],
+)
+def test_only_what_is_cut_out_has_an_outline(masks, outlines, ways):
+    settings = change(Settings(), teacher={"masks": masks, "outlines": outlines})
+    assert possible_ways(settings, has_masks=True) == ways

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from rncdl.discovery.bank import MISSING
-from rncdl.discovery.object_bank import HOW_SHOWN
+from rncdl.discovery.object_bank import Way
 from rncdl.run_folder import RunFolder
 from rncdl.training.journal import read_journal
 from tests.pipeline.tiny import TEACHER, run_killed, run_rncdl
@@ -91,8 +91,9 @@ def test_known_objects_tell_once_how_the_teacher_is_shown_objects(
     shutil.rmtree(run / "object_bank")
     words = ("teacher.masks=auto", "discover.steps=1", FEW)
     said = discover(run, world, "auto", *TEACHER, *words)
-    noted = json.loads((run / "object_bank" / "bank.json").read_text())["origin"]["masks"]
-    assert f"Objects are shown to the teacher {HOW_SHOWN[noted]}: of known pairs" in said
+    origin = json.loads((run / "object_bank" / "bank.json").read_text())["origin"]
+    way = Way(origin["masks"], origin.get("outlines", False))
+    assert f"Objects are shown to the teacher {way.in_words()}: of known pairs" in said
     said = discover(run, world, "again", *TEACHER, *words)
     assert "Objects are shown" not in said
 
