@@ -45,17 +45,22 @@ def detector() -> Detector:
     return made
 
 
-def test_the_likeliest_regions_are_looked_at(detector: Detector):
-    pixels = torch.randint(0, 255, (3, 96, 96), dtype=torch.uint8)
-    image = ViewedImage(
+def viewed(pixels: torch.Tensor, boxes_xyxy: torch.Tensor) -> ViewedImage:
+    """An image whose annotations are all of class 0."""
+    return ViewedImage(
         image_index=0,
         path="0.png",
         plain=pixels,
         plain_scale_xy=(1.0, 1.0),
         views=[],
-        boxes_xyxy=torch.zeros(0, 4),
-        labels=torch.zeros(0, dtype=torch.int64),
+        boxes_xyxy=boxes_xyxy,
+        labels=torch.zeros(len(boxes_xyxy), dtype=torch.int64),
     )
+
+
+def test_the_likeliest_regions_are_looked_at(detector: Detector):
+    pixels = torch.randint(0, 255, (3, 96, 96), dtype=torch.uint8)
+    image = viewed(pixels, torch.zeros(0, 4))
     teacher = load_teacher(find_teacher("auto", TeacherSettings(weights="none")), detector)
     [seen] = ObjectFinder(detector, teacher, WholeBoxes(), CHOICE).look([image])
     batch = detector.batch_images([pixels])
@@ -85,15 +90,7 @@ def see_a_bar(detector: Detector, colour: int, choice: ObjectChoice) -> torch.Te
     """What is seen of one annotated bar of that colour."""
     pixels = torch.zeros(3, 96, 96, dtype=torch.uint8)
     pixels[:, 20:40, 20:70] = colour
-    image = ViewedImage(
-        image_index=0,
-        path="0.png",
-        plain=pixels,
-        plain_scale_xy=(1.0, 1.0),
-        views=[],
-        boxes_xyxy=torch.tensor([[20.0, 20, 70, 40]]),
-        labels=torch.zeros(1, dtype=torch.int64),
-    )
+    image = viewed(pixels, torch.tensor([[20.0, 20, 70, 40]]))
     finder = ObjectFinder(detector, _Means(), WholeBoxes(), choice)
     seen = finder.look_at_annotated(image)
     assert seen.shape == (1, finder.num_features)
