@@ -100,7 +100,7 @@ def measure(
 ) -> str:
     """The table of recalls."""
     settings, split = resolve_settings(base=run.settings(), overrides=overrides), run.split()
-    segmenter = open_segmenter(settings.segmentation)
+    segmenter = open_segmenter(settings.segmentation, torch.device("cpu"))
     proposer = segmenter if isinstance(segmenter, Proposer) else None
     truth = load_annotations(val).annotations
     known = split.known_ids(truth)

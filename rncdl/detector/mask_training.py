@@ -127,7 +127,7 @@ def train_masks(
     """
     objects = None
     if settings.train.objects_at > 0:
-        search = ObjectSearch.from_settings(settings, wanted_by="mask_steps")
+        search = ObjectSearch.from_settings(settings, processes.device, wanted_by="mask_steps")
         objects = look_for_objects(
             detector, labels, search, run.mask_objects, settings=settings, processes=processes
         )

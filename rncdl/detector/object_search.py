@@ -81,14 +81,18 @@ class ObjectSearch:
 
     @classmethod
     def from_settings(
-        cls, settings: Settings, *, wanted_by: Literal["objects_at", "mask_steps"] = "objects_at"
+        cls,
+        settings: Settings,
+        device: torch.device,
+        *,
+        wanted_by: Literal["objects_at", "mask_steps"] = "objects_at",
     ) -> "ObjectSearch":
-        """As the settings say; without a segmenter there is none.
+        """As the settings say, with a segmenter on the device; without one there is none.
 
         `wanted_by`: the setting of `train` that wants it; with `mask_steps` it is the look of a
         finished detector.
         """
-        segmenter = open_segmenter(settings.segmentation)
+        segmenter = open_segmenter(settings.segmentation, device)
         if segmenter is None:
             raise UserError(
                 f"train.{wanted_by}={getattr(settings.train, wanted_by)} looks for objects that "

@@ -101,7 +101,9 @@ def train_detector(
     saved, when asked to stop.
     """
     train = settings.train
-    search = ObjectSearch.from_settings(settings) if train.objects_at else None
+    search = None
+    if train.objects_at:
+        search = ObjectSearch.from_settings(settings, processes.device)
     _check_masks(detector, settings, processes)
     precision = choose_precision(train.precision, processes.device)
     state = _first_state(detector, train, processes, precision)

@@ -124,7 +124,9 @@ class _Showing:
 
     def finder(self, way: Way) -> ObjectFinder:
         choice = self.choice(way)
-        segmenter = open_segmenter(self.settings.segmentation) if _segments(choice) else None
+        segmenter = None
+        if _segments(choice):
+            segmenter = open_segmenter(self.settings.segmentation, self.detector.device)
         return ObjectFinder(self.detector, self.teacher, segmenter, choice)
 
 

@@ -78,6 +78,11 @@ class MobileSam(nn.Module, Segmenter, Proposer):
         self.mask_decoder = MaskDecoder()
         self.eval()
 
+    @property
+    def device(self) -> torch.device:
+        """Where it looks; images come from the host, and masks go back there."""
+        return self.prompt_encoder.no_mask_embed.weight.device
+
     def segment(self, image: np.ndarray, boxes_xyxy: np.ndarray) -> np.ndarray:
         """See `Segmenter`."""
         height, width = image.shape[:2]
@@ -86,7 +91,7 @@ class MobileSam(nn.Module, Segmenter, Proposer):
         seen = [i for i, (rows, columns) in enumerate(touched) if masks[i, rows, columns].size]
         if not seen:
             return masks
-        logits = self.mask_logits(image, torch.from_numpy(boxes_xyxy[seen]).float())
+        logits = self.mask_logits(image, torch.from_numpy(boxes_xyxy[seen]).float()).cpu()
         for i, of_box in zip(seen, logits.numpy() > 0, strict=True):
             inside = of_box[touched[i]]
             masks[i][touched[i]] = inside if inside.any() else True
@@ -108,7 +113,7 @@ class MobileSam(nn.Module, Segmenter, Proposer):
         scores = torch.cat(fits) * stability(coarse)
         rows = best_masks(coarse > 0, scores, limit=limit)
         logits = self._at_pixels(coarse[rows], size, image.shape[:2])
-        return Proposed((logits > 0).numpy(), scores[rows].numpy())
+        return Proposed((logits > 0).cpu().numpy(), scores[rows].cpu().numpy())
 
     @torch.no_grad()
     def mask_logits(self, image: np.ndarray, boxes_xyxy: Tensor) -> Tensor:
@@ -119,7 +124,7 @@ class MobileSam(nn.Module, Segmenter, Proposer):
         places = self.prompt_encoder.encode_grid(embedding.shape[-1])
         stretch = boxes_xyxy.new_tensor((size[1] / width, size[0] / height)).repeat(2)
         parts = []
-        for boxes in (boxes_xyxy * stretch).split(_BOXES_AT_ONCE):
+        for boxes in (boxes_xyxy * stretch).to(self.device).split(_BOXES_AT_ONCE):
             prompts = self.prompt_encoder(boxes, self.input_px)
             coarse = self.mask_decoder(embedding, places, prompts)
             parts.append(self._at_pixels(coarse, size, (height, width)))
@@ -134,7 +139,8 @@ class MobileSam(nn.Module, Segmenter, Proposer):
     def _grid(self, size: tuple[int, int]) -> Tensor:
         """(P, 2) points all over the image, as shares of the square it is padded to."""
         cells = (torch.arange(self.points_per_side) + 0.5) / self.points_per_side
-        return torch.cartesian_prod(cells, cells) * torch.tensor(size[::-1]) / self.input_px
+        points = torch.cartesian_prod(cells, cells) * torch.tensor(size[::-1]) / self.input_px
+        return points.to(self.device)
 
     def _at_pixels(
         self, coarse: Tensor, size: tuple[int, int], image_hw: tuple[int, ...]
@@ -147,9 +153,12 @@ class MobileSam(nn.Module, Segmenter, Proposer):
 
     def _embed(self, image: np.ndarray, size: tuple[int, int]) -> Tensor:
         """(WIDTH, side, side) of an image (H, W, 3) resized to `size` and padded to a square."""
-        pixels = torch.from_numpy(image).permute(2, 0, 1)
+        pixels = torch.from_numpy(image).permute(2, 0, 1).to(self.device)
         resized = resize(pixels, list(size), antialias=True)
-        mean, std = (torch.tensor(values)[:, None, None] for values in (_PIXEL_MEAN, _PIXEL_STD))
+        mean, std = (
+            torch.tensor(values, device=self.device)[:, None, None]
+            for values in (_PIXEL_MEAN, _PIXEL_STD)
+        )
         padding = (0, self.input_px - size[1], 0, self.input_px - size[0])
         [embedding] = self.image_encoder(functional.pad((resized - mean) / std, padding)[None])
         no_mask = self.prompt_encoder.no_mask_embed.weight[0][:, None, None]

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from rncdl.config import SegmentationSettings
 from rncdl.errors import UserError
@@ -48,8 +49,11 @@ class Proposer(ABC):
         """At most `limit` masks of an image (H, W, 3) uint8 RGB, none of them empty."""
 
 
-def open_segmenter(settings: SegmentationSettings) -> Segmenter | None:
-    """The segmenter that the settings name; None where they name none."""
+def open_segmenter(settings: SegmentationSettings, device: torch.device) -> Segmenter | None:
+    """The segmenter that the settings name; None where they name none.
+
+    A network looks on the `device`.
+    """
     if settings.segmenter == "none":
         return None
     if settings.segmenter == "grabcut":
@@ -63,9 +67,10 @@ def open_segmenter(settings: SegmentationSettings) -> Segmenter | None:
         )
     from rncdl.segmentation.sam import load_mobile_sam
 
-    return load_mobile_sam(
+    sam = load_mobile_sam(
         settings.sam_weights, input_px=settings.sam_px, points_per_side=settings.sam_points
     )
+    return sam.to(device)
 
 
 def pixels_of_box(box_xyxy: np.ndarray, height: int, width: int) -> tuple[slice, slice]:

@@ -38,6 +38,7 @@ SEARCH = ObjectSearch(
 )
 NO_BOXES = torch.zeros(0, 4)
 NUM_IMAGES = 7
+CPU = torch.device("cpu")
 
 
 def test_no_region_is_no_object():
@@ -89,10 +90,10 @@ def test_what_lies_in_an_annotated_box_is_a_part_of_it():
 
 def test_without_a_segmenter_there_is_no_search():
     with pytest.raises(UserError, match=r"segmentation\.segmenter=grabcut"):
-        ObjectSearch.from_settings(change(Settings(), train={"objects_at": 0.5}))
+        ObjectSearch.from_settings(change(Settings(), train={"objects_at": 0.5}), CPU)
     with pytest.raises(UserError, match=r"train\.mask_steps=9 looks for objects"):
         ObjectSearch.from_settings(
-            change(Settings(), train={"mask_steps": 9}), wanted_by="mask_steps"
+            change(Settings(), train={"mask_steps": 9}), CPU, wanted_by="mask_steps"
         )
 
 
@@ -103,7 +104,7 @@ def test_a_segmenter_that_needs_regions_cannot_look_by_itself(tmp_path: Path):
         segmentation={"segmenter": "grabcut"},
     )
     with pytest.raises(UserError, match=r"objects_from=segmenter needs one that finds"):
-        ObjectSearch.from_settings(settings)
+        ObjectSearch.from_settings(settings, CPU)
 
 
 class _Squares(Proposer):

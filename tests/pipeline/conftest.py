@@ -41,7 +41,7 @@ def trained(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
 @pytest.fixture
 def objects_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search for objects that nobody labelled finds some, in parts of a few images."""
-    monkeypatch.setattr(object_search, "open_segmenter", lambda settings: Ellipses())
+    monkeypatch.setattr(object_search, "open_segmenter", lambda settings, device: Ellipses())
     monkeypatch.setattr(object_search, "IMAGES_PER_PART", 5)
 
 

@@ -47,7 +47,7 @@ def check(processes: Processes, labelled: Path, run: RunFolder, overrides: list[
 
 
 if __name__ == "__main__":
-    object_search.open_segmenter = lambda settings: Ellipses()
+    object_search.open_segmenter = lambda settings, device: Ellipses()
     object_search.IMAGES_PER_PART = 5
     with join_processes("cpu") as joined:
         assert joined.count == 2

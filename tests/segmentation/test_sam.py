@@ -1,3 +1,4 @@
+import copy
 import math
 
 import numpy as np
@@ -14,6 +15,7 @@ from rncdl.segmentation.sam import (
     stability,
 )
 from rncdl.segmentation.sam_decoder import WIDTH, Attention, ChannelNorm, Prompts
+from tests.pretend_gpu import GPU, pretend_gpu
 
 INPUT_PX = 64
 
@@ -91,6 +93,17 @@ def test_a_mask_with_a_sharp_edge_is_stable():
     logits[1] = torch.tensor([2.0, 0.5, -0.5, -2.0])
     assert stability(logits).tolist() == pytest.approx([1, 1 / 3])
     assert stability(torch.full((1, 4, 4), -9.0)).tolist() == [0]
+
+
+def test_on_a_gpu_it_sees_the_same(sam, image):
+    boxes = np.array([[5, 5, 20, 25], [-9, -9, 3, 3]], float)
+    masks, proposed = sam.segment(image, boxes), sam.propose(image, limit=5)
+    with pretend_gpu():
+        there = copy.deepcopy(sam).to(GPU)
+        assert np.array_equal(there.segment(image, boxes), masks)
+        found = there.propose(image, limit=5)
+    assert np.array_equal(found.masks, proposed.masks)
+    np.testing.assert_allclose(found.scores, proposed.scores, rtol=1e-5)
 
 
 def test_published_names_become_ours():
