@@ -175,7 +175,8 @@ def stability(logits: Tensor) -> Tensor:
 def best_masks(masks: Tensor, scores: Tensor, *, limit: int) -> Tensor:
     """Rows of the masks (R, h, w) with the best scores, of those whose boxes overlap one alone."""
     filled = masks.flatten(1).any(1).nonzero().flatten()
-    boxes = masks_to_boxes(masks[filled]) + torch.tensor([0, 0, 1, 1])
+    corners = masks_to_boxes(masks[filled])
+    boxes = corners + corners.new_tensor([0, 0, 1, 1])
     return filled[nms(boxes, scores[filled], _PROPOSAL_NMS)[:limit]]
 
 
