@@ -101,12 +101,16 @@ def main() -> None:
     parser.add_argument("--preset", default="shapes")
     parser.add_argument("--try", nargs="+", action="append", required=True, dest="configurations")
     options = parser.parse_args()
-    runs = {}
-    for name, *overrides in options.configurations:
-        wishes = [f"train.evaluate_every={options.every}", *overrides]
-        settings = resolve_settings(options.preset, wishes)
-        runs[name] = RunFolder(options.out / name)
-        with join_processes(settings.device) as processes:
+    wishes = [f"train.evaluate_every={options.every}"]
+    tried = {
+        name: resolve_settings(options.preset, [*wishes, *overrides])
+        for name, *overrides in options.configurations
+    }
+    runs: dict[str, RunFolder] = {}
+    # Once for all: torchrun's processes meet only once.
+    with join_processes("auto") as processes:
+        for name, settings in tried.items():
+            runs[name] = RunFolder(options.out / name)
             train(runs[name], options.world, settings, processes)
             if processes.is_main:
                 draw(runs, options.out / "recall.svg")
