@@ -95,7 +95,6 @@ def draw_samples(generator: torch.Generator) -> list[Sample]:
 def our_step(settings: DetectorSettings, samples: list[Sample]) -> Callable[[], None]:
     """A function that trains our detector by one step."""
     step = SupervisedStep(Detector(settings, NUM_KNOWN, masks=True))
-    step.to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(step.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
 
     def run() -> None:

@@ -83,6 +83,8 @@ class Detector(nn.Module):
             self.mask_detail.requires_grad_(False)  # learned by itself: see `mask_training`
         self.register_buffer("pixel_mean", torch.tensor(settings.pixel_mean), persistent=False)
         self.register_buffer("pixel_std", torch.tensor(settings.pixel_std), persistent=False)
+        # What GPUs prefer; on a CPU most convolutions take two thirds to half of the time.
+        self.to(memory_format=torch.channels_last)
 
     def load_backbone_weights(self) -> None:
         """Fill the backbone from the file `settings.weights`, where one is given."""

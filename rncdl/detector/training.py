@@ -233,8 +233,7 @@ def _first_state(
     detector: Detector, train: TrainSettings, processes: Processes, precision: torch.dtype
 ) -> _State:
     """The detector on its device, ready to be trained, and its optimiser."""
-    detector.to(processes.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    detector.train()
+    detector.to(processes.device).train()
     return _State(
         detector,
         make_sgd(detector, weight_decay=train.weight_decay),

@@ -90,6 +90,8 @@ class Teacher(nn.Module):
         self.register_buffer("pixel_mean", torch.tensor(pixel_mean)[:, None, None])
         self.register_buffer("pixel_std", torch.tensor(pixel_std)[:, None, None])
         self.eval().requires_grad_(False)
+        # A crop of 96 px takes EfficientNet-Lite0 half of the time this way on a CPU.
+        self.to(memory_format=torch.channels_last)
 
     @torch.inference_mode()
     def look(self, crops: Tensor) -> Tensor:

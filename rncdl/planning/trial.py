@@ -95,7 +95,7 @@ def _new_detector(settings: Settings, labels: KnownLabels, processes: Processes)
     torch.manual_seed(settings.seed)
     detector = new_detector(settings, labels)
     detector.load_backbone_weights()
-    return detector.to(processes.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return detector.to(processes.device)
 
 
 def _fitting(
