@@ -79,9 +79,13 @@ class Attention(nn.Module):
         self.out_proj = nn.Linear(inner_width, WIDTH)
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """(R, n, WIDTH) what each of n queries reads from the values."""
+        """(R, n, WIDTH) what each of n queries reads from the values.
+
+        What is the same for all R may be given once, as (1, ...).
+        """
+        count = max(len(queries), len(keys))
         q, k, v = (
-            layer(tokens).unflatten(-1, (_NUM_HEADS, -1)).transpose(1, 2)
+            layer(tokens).unflatten(-1, (_NUM_HEADS, -1)).transpose(1, 2).expand(count, -1, -1, -1)
             for layer, tokens in (
                 (self.q_proj, queries),
                 (self.k_proj, keys),
@@ -125,7 +129,7 @@ class TwoWayBlock(nn.Module):
     def forward(
         self, tokens: Tensor, pixels: Tensor, prompts: Tensor, places: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Tokens (R, n, WIDTH) and pixels (R, cells, WIDTH), moved.
+        """Tokens (R, n, WIDTH) and pixels (R, cells, WIDTH; before the first block 1), moved.
 
         `prompts` and `places` say where each of them is, again in every block but the first.
         """
@@ -135,10 +139,11 @@ class TwoWayBlock(nn.Module):
             placed = tokens + prompts
             tokens = tokens + self.self_attn(placed, placed, tokens)
         tokens = self.norm1(tokens)
-        read = self.cross_attn_token_to_image(tokens + prompts, pixels + places, pixels)
+        placed_pixels = pixels + places
+        read = self.cross_attn_token_to_image(tokens + prompts, placed_pixels, pixels)
         tokens = self.norm2(tokens + read)
         tokens = self.norm3(tokens + self.mlp(tokens))
-        read = self.cross_attn_image_to_token(pixels + places, tokens + prompts, tokens)
+        read = self.cross_attn_image_to_token(placed_pixels, tokens + prompts, tokens)
         return tokens, self.norm4(pixels + read)
 
 
@@ -152,7 +157,10 @@ class TwoWayTransformer(nn.Module):
         self.norm_final_attn = nn.LayerNorm(WIDTH)
 
     def forward(self, prompts: Tensor, pixels: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-        """Tokens (R, n, WIDTH) that began as `prompts`, and pixels (R, cells, WIDTH)."""
+        """Tokens (R, n, WIDTH) that began as `prompts`, and pixels (R, cells, WIDTH).
+
+        The `pixels` (1, cells, WIDTH) are the same for all prompts, until these have been read.
+        """
         tokens = prompts
         for block in self.layers:
             tokens, pixels = block(tokens, pixels, prompts, places)
@@ -235,7 +243,7 @@ class MaskDecoder(nn.Module):
         side = embedding.shape[-1]
         own = torch.cat([self.iou_token.weight, self.mask_tokens.weight])
         asked = torch.cat([own.expand(len(prompts), -1, -1), prompts], 1)
-        pixels = embedding.flatten(1).T.expand(len(prompts), -1, -1)
+        pixels = embedding.flatten(1).T[None]
         tokens, pixels = self.transformer(asked, pixels, places)
         return tokens, self.output_upscaling(pixels.transpose(1, 2).unflatten(2, (side, side)))
 
