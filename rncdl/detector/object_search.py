@@ -192,7 +192,7 @@ def _origin(
 
 def _found_by(search: ObjectSearch) -> str:
     if search.proposer is not None:
-        return "the segmenter"
+        return "the segmenter, beside what is annotated"
     if search.by_finished_detector:
         return f"the finished detector, from a predicted IoU of {_MIN_PREDICTED_IOU} on"
     return "the detector in training"
@@ -263,10 +263,10 @@ def _proposed(
 ) -> Iterator[FoundObject]:
     """What the segmenter takes for objects in an image, and nobody has annotated."""
     pixels = np.ascontiguousarray(sample.image.permute(1, 2, 0).numpy())
-    proposed = proposer.propose(pixels, limit=_PROPOSED_PER_IMAGE)
+    annotated = _annotated(sample, labels)
+    proposed = proposer.propose(pixels, limit=_PROPOSED_PER_IMAGE, taken_xyxy=annotated.numpy())
     masks, scores = torch.from_numpy(proposed.masks), torch.from_numpy(proposed.scores).float()
     rows, boxes = outlined(masks)
-    annotated = _annotated(sample, labels)
     whole = ~parts_of(boxes, annotated)
     rows, boxes = rows[whole], boxes[whole]
     free = free_regions(boxes, scores[rows], annotated, search)

@@ -98,13 +98,22 @@ class MobileSam(nn.Module, Segmenter, Proposer):
         return masks
 
     @torch.no_grad()
-    def propose(self, image: np.ndarray, *, limit: int) -> Proposed:
+    def propose(
+        self, image: np.ndarray, *, limit: int, taken_xyxy: np.ndarray | None = None
+    ) -> Proposed:
         """See `Proposer`. The score is the predicted IoU times how stable the mask is."""
         size = self._shown_size(image)
+        grid = self._grid(size)
+        if taken_xyxy is not None:
+            stretch = np.tile([size[1] / image.shape[1], size[0] / image.shape[0]], 2)
+            taken = torch.from_numpy(taken_xyxy * stretch / self.input_px)
+            grid = grid[~inside(grid, taken.to(grid))]
+        if not len(grid):
+            return Proposed(np.zeros((0, *image.shape[:2]), dtype=bool), np.zeros(0))
         embedding = self._embed(image, size)
         places = self.prompt_encoder.encode_grid(embedding.shape[-1])
         masks, fits = [], []
-        for points in self._grid(size).split(_POINTS_AT_ONCE):
+        for points in grid.split(_POINTS_AT_ONCE):
             prompts = self.prompt_encoder.at_points(points)
             of_points, of_masks = self.mask_decoder.answer_points(embedding, places, prompts)
             masks.append(of_points.flatten(0, 1))
@@ -163,6 +172,12 @@ class MobileSam(nn.Module, Segmenter, Proposer):
         [embedding] = self.image_encoder(functional.pad((resized - mean) / std, padding)[None])
         no_mask = self.prompt_encoder.no_mask_embed.weight[0][:, None, None]
         return embedding + no_mask
+
+
+def inside(points: Tensor, boxes_xyxy: Tensor) -> Tensor:
+    """(P,) bool, which points (P, 2) lie in one of the boxes (n, 4)."""
+    within = (points[:, None] >= boxes_xyxy[:, :2]) & (points[:, None] < boxes_xyxy[:, 2:])
+    return within.all(2).any(1)
 
 
 def stability(logits: Tensor) -> Tensor:

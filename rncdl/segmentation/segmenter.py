@@ -45,8 +45,14 @@ class Proposer(ABC):
     """Finds what may be objects in an image by itself, without boxes."""
 
     @abstractmethod
-    def propose(self, image: np.ndarray, *, limit: int) -> Proposed:
-        """At most `limit` masks of an image (H, W, 3) uint8 RGB, none of them empty."""
+    def propose(
+        self, image: np.ndarray, *, limit: int, taken_xyxy: np.ndarray | None = None
+    ) -> Proposed:
+        """At most `limit` masks of an image (H, W, 3) uint8 RGB, none of them empty.
+
+        `taken_xyxy` (n, 4) boxes in its pixels whose objects are known already: nobody needs to
+        look inside them.
+        """
 
 
 def open_segmenter(settings: SegmentationSettings, device: torch.device) -> Segmenter | None:

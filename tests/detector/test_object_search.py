@@ -110,8 +110,12 @@ def test_a_segmenter_that_needs_regions_cannot_look_by_itself(tmp_path: Path):
 class _Squares(Proposer):
     """Proposes four triangles: free, in the annotated corner, free, and free but unlikely."""
 
-    def propose(self, image: np.ndarray, *, limit: int) -> Proposed:
+    def propose(
+        self, image: np.ndarray, *, limit: int, taken_xyxy: np.ndarray | None = None
+    ) -> Proposed:
+        assert taken_xyxy is not None
         height, width = image.shape[:2]
+        assert (taken_xyxy[:, 2:] <= np.array([width, height]) + 1e-3).all()
         masks = np.zeros((4, height, width), dtype=bool)
         for i, (x, y) in enumerate([(0.6, 0.1), (0.0, 0.0), (0.6, 0.6), (0.1, 0.6)]):
             top, left, side = round(y * height), round(x * width), height // 4

@@ -10,6 +10,7 @@ from rncdl.errors import UserError
 from rncdl.segmentation.sam import (
     MobileSam,
     best_masks,
+    inside,
     load_mobile_sam,
     rename_weights,
     stability,
@@ -69,6 +70,28 @@ def test_what_is_proposed_is_in_order_apart_and_never_empty(sam, image):
     assert proposed.masks.shape == (len(proposed.scores), 30, 40)
     assert (np.diff(proposed.scores) <= 0).all()
     assert proposed.masks.any((1, 2)).all()
+
+
+def test_nothing_is_asked_about_what_is_taken(sam, image, monkeypatch):
+    asked = []
+    at_points = sam.prompt_encoder.at_points
+    monkeypatch.setattr(
+        sam.prompt_encoder, "at_points", lambda points: asked.append(points) or at_points(points)
+    )
+    sam.propose(image, limit=9, taken_xyxy=np.array([[0.0, 0, 20, 30]]))
+    points = torch.cat(asked)
+    assert len(points) == sam.points_per_side**2 / 2
+    assert (points[:, 0] * INPUT_PX >= INPUT_PX / 2).all()
+    everything = np.array([[0.0, 0, 40, 30]])
+    assert sam.propose(image, limit=9, taken_xyxy=everything).masks.shape == (0, 30, 40)
+    sam.propose(image, limit=9, taken_xyxy=np.zeros((0, 4)))
+    assert len(torch.cat(asked)) == 1.5 * sam.points_per_side**2
+
+
+def test_points_in_one_of_the_boxes():
+    points = torch.tensor([[1.0, 1], [5, 5], [9, 1]])
+    assert inside(points, torch.tensor([[0.0, 0, 2, 2], [4, 4, 6, 6]])).tolist() == [1, 1, 0]
+    assert inside(points, torch.zeros(0, 4)).tolist() == [0, 0, 0]
 
 
 def test_points_lie_on_the_image_and_not_on_its_padding(sam, image):
