@@ -163,7 +163,8 @@ class TrainSettings(_Settings):
     surest of, cut out by `segmentation.segmenter` from its own masks (ours). 0: none (paper)."""
     map_cache: Path | None = None
     """A folder for the maps of a backbone that is frozen as a whole: computed once, then training
-    looks at them instead of the images; runs that differ behind the backbone can share it."""
+    looks at them instead of the images. Runs that differ behind the backbone, or in their labels,
+    can share it."""
 
 
 class PredictSettings(_Settings):

@@ -2,10 +2,12 @@
 
 A file for each image holds its maps and those of its mirror image, in float16. It appears whole or
 not at all, so any process may write any image, and what an interruption left out is made next
-time. An image is looked at alone, without the padding that larger ones beside it would bring.
+time. An image is looked at alone, without the padding that larger ones beside it would bring. Files
+are found by their images: sets of labels that share images share their maps.
 """
 
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,22 +48,24 @@ class MapCache:
         """What the maps were made from."""
         return self.folder / "maps.json"
 
-    def file_of(self, image_index: int) -> Path:
-        """Where an image's maps are."""
-        return self.folder / f"{image_index:07d}.safetensors"
+    def file_of(self, image: str | Path, size_hw: tuple[int, int]) -> Path:
+        """Where the maps of an image are, by its own place and size."""
+        name = digest(f"{os.path.realpath(image)} {size_hw[0]} {size_hw[1]}".encode())
+        return self.folder / f"{name}.safetensors"
 
-    def write(self, image_index: int, maps: Sequence[Tensor]) -> None:
+    def write(self, sample: Sample, maps: Sequence[Tensor]) -> None:
         """Keep an image's maps, each (1 or 2, C, H, W): of the image and of its mirror image."""
         tensors = {str(level): one.half().cpu().contiguous() for level, one in enumerate(maps)}
-        write_atomically(self.file_of(image_index), safetensors.torch.save(tensors))
+        path = self.file_of(sample.path, sample.original_size)
+        write_atomically(path, safetensors.torch.save(tensors))
 
-    def read(self, image_index: int, *, mirrored: bool) -> list[Tensor]:
-        """The maps (C, H, W) of an image or of its mirror image, the finest first."""
-        path = self.file_of(image_index)
+    def read(self, sample: Sample) -> list[Tensor]:
+        """The maps (C, H, W) of an image, mirrored if the sample is, the finest first."""
+        path = self.file_of(sample.path, sample.original_size)
         try:
             with safe_open(path, framework="pt") as file:
                 levels = sorted(file.keys(), key=int)
-                return [file.get_slice(level)[int(mirrored)] for level in levels]
+                return [file.get_slice(level)[int(sample.is_mirrored)] for level in levels]
         except (OSError, SafetensorError) as error:
             raise UserError(
                 f"{path}: cannot be read ({error}); delete it, and the same command makes it anew."
@@ -90,7 +94,7 @@ class SamplesWithMaps(Dataset[Sample | BadImage]):
     def __getitem__(self, key: ItemKey) -> Sample | BadImage:
         sample = self._samples[key]
         if isinstance(sample, Sample):
-            sample.maps = self._cache.read(sample.image_index, mirrored=sample.is_mirrored)
+            sample.maps = self._cache.read(sample)
         return sample
 
 
@@ -106,7 +110,7 @@ def open_map_cache(
     images = labels.annotations.images
     missing = processes.from_main(partial(_find_missing, cache, detector, images, settings))
     if missing:
-        _fill(cache, detector, images, missing, settings=settings, processes=processes)
+        _fill(cache, detector, missing, settings=settings, processes=processes)
     processes.wait_for_all()
     return cache
 
@@ -144,16 +148,12 @@ def _require_fixed_maps(detector: Detector, settings: Settings) -> None:
         )
 
 
-def _map_origin(
-    detector: Detector, images: Sequence[ImageRecord], settings: Settings
-) -> dict[str, Any]:
-    """Everything that maps depend on."""
+def _map_origin(detector: Detector, settings: Settings) -> dict[str, Any]:
+    """Everything that maps depend on beside their images."""
     values = [value.cpu().contiguous() for value in detector.backbone.state_dict().values()]
-    listed = [[str(image.path), image.height, image.width] for image in images]
     return {
         "backbone": settings.detector.backbone,
         "weights": digest(*(value.numpy().tobytes() for value in values)),
-        "images": digest(json.dumps(listed).encode()),
         "short_side_px": settings.data.short_sides_px[0],
         "long_side_px": settings.data.long_side_px,
         "mirrored": settings.data.flip > 0,
@@ -165,12 +165,14 @@ def _map_origin(
 
 def _find_missing(
     cache: MapCache, detector: Detector, images: Sequence[ImageRecord], settings: Settings
-) -> list[int]:
-    """Which images have no maps yet; the folder is there then, and the disk has room for them."""
-    cache.require_origin(_map_origin(detector, images, settings))
-    missing = [index for index in range(len(images)) if not cache.file_of(index).is_file()]
+) -> list[ImageRecord]:
+    """The images without maps; the folder is there then, and the disk has room for them."""
+    cache.require_origin(_map_origin(detector, settings))
+    missing = [
+        one for one in images if not cache.file_of(one.path, (one.height, one.width)).is_file()
+    ]
     if missing:
-        wanted = _num_bytes(detector, [images[index] for index in missing], settings)
+        wanted = _num_bytes(detector, missing, settings)
         free = shutil.disk_usage(cache.folder).free
         say(f"Maps of {len(missing)} images: {wanted / 1e9:.2f} GB in {cache.folder}")
         if wanted > free:
@@ -198,8 +200,7 @@ def _num_bytes(detector: Detector, images: Sequence[ImageRecord], settings: Sett
 def _fill(
     cache: MapCache,
     detector: Detector,
-    images: Sequence[ImageRecord],
-    missing: Sequence[int],
+    missing: Sequence[ImageRecord],
     *,
     settings: Settings,
     processes: Processes,
@@ -207,7 +208,7 @@ def _fill(
     """Compute and write the maps of the missing images, each process those of its share."""
     data = settings.data
     dataset = PlainImages(
-        [images[index] for index in missing],
+        missing,
         short_side_px=data.short_sides_px[0],
         long_side_px=data.long_side_px,
         on_bad_image=data.on_bad_image,
@@ -217,7 +218,7 @@ def _fill(
         for batch in BatchLoader(dataset, batches, workers=data.workers):
             for sample in batch.samples:
                 maps = _compute(detector, sample.image, settings)
-                cache.write(missing[sample.image_index], maps)
+                cache.write(sample, maps)
             progress.advance(processes.count)
 
 

@@ -1,5 +1,6 @@
 """Maps computed once: the same training as without, whatever interrupted them; never stale ones."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -151,10 +152,39 @@ def test_a_half_written_cache_is_completed(
     assert left == {name: whole[name] for name in left}
     assert len(left) == 2
     # What a killed process was writing is not taken for a file.
-    (tmp_path / "half" / ".0000005.safetensors.7.tmp").write_bytes(b"half of it")
+    other = sorted(whole.keys() - left.keys())[0]
+    (tmp_path / "half" / f".{other}.7.tmp").write_bytes(b"half of it")
 
     monkeypatch.setattr(map_cache, "_compute", compute)
     assert files_of(fill(labels, settings)) == whole
+
+
+def test_labels_of_some_of_the_images_share_their_maps(
+    labels: KnownLabels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_with(cache=tmp_path / "maps")
+    fewer = replace(
+        labels, annotations=replace(labels.annotations, images=labels.annotations.images[2:])
+    )
+    some = files_of(fill(fewer, settings))
+    assert len(some) == NUM_IMAGES - 2
+    computed: list[Tensor] = []
+    compute = map_cache._compute
+
+    def count(detector: Detector, image: Tensor, settings: Settings) -> list[Tensor]:
+        computed.append(image)
+        return compute(detector, image, settings)
+
+    monkeypatch.setattr(map_cache, "_compute", count)
+    every = files_of(fill(labels, settings))
+    assert len(computed) == 2
+    assert every.items() >= some.items()
+
+
+def test_an_image_of_another_size_has_other_maps(tmp_path: Path) -> None:
+    cache = MapCache(tmp_path)
+    assert cache.file_of("a.jpg", (4, 5)) != cache.file_of("a.jpg", (5, 4))
+    assert cache.file_of("a.jpg", (4, 5)) == cache.file_of(Path("a.jpg").absolute(), (4, 5))
 
 
 def test_processes_share_the_images(labels: KnownLabels, tmp_path: Path) -> None:
@@ -164,9 +194,8 @@ def test_processes_share_the_images(labels: KnownLabels, tmp_path: Path) -> None
     for rank in range(2):
         processes = Processes(rank=rank, count=2, device=torch.device("cpu"))
         before = files_of(MapCache(tmp_path)).keys()
-        missing = list(range(NUM_IMAGES))
         map_cache._fill(
-            MapCache(tmp_path), detector, images, missing, settings=settings, processes=processes
+            MapCache(tmp_path), detector, images, settings=settings, processes=processes
         )
         written.append(files_of(MapCache(tmp_path)).keys() - before)
     assert [len(names) for names in written] == [NUM_IMAGES // 2] * 2
@@ -207,10 +236,18 @@ def test_maps_that_would_change_are_refused(
 
 
 def test_a_damaged_file_is_named(labels: KnownLabels, tmp_path: Path) -> None:
-    cache = fill(labels, settings_with(cache=tmp_path))
-    cache.file_of(3).write_bytes(b"nonsense")
-    with pytest.raises(UserError, match=r"0000003\.safetensors: cannot be read"):
-        cache.read(3, mirrored=False)
+    settings = settings_with(cache=tmp_path)
+    image = labels.annotations.images[3]
+    path = fill(labels, settings).file_of(image.path, (image.height, image.width))
+    path.write_bytes(b"nonsense")
+    with pytest.raises(UserError, match=rf"{path.name}: cannot be read"):
+        train_detector(
+            new_detector(settings),
+            labels,
+            settings=settings,
+            run=RunFolder(tmp_path / "run"),
+            processes=ALONE,
+        )
 
 
 def test_what_the_maps_take_is_known_before(labels: KnownLabels, tmp_path: Path) -> None:
