@@ -75,9 +75,12 @@ def test_what_is_proposed_is_in_order_apart_and_never_empty(sam, image):
 def test_nothing_is_asked_about_what_is_taken(sam, image, monkeypatch):
     asked = []
     at_points = sam.prompt_encoder.at_points
-    monkeypatch.setattr(
-        sam.prompt_encoder, "at_points", lambda points: asked.append(points) or at_points(points)
-    )
+
+    def note_and_answer(points):
+        asked.append(points)
+        return at_points(points)
+
+    monkeypatch.setattr(sam.prompt_encoder, "at_points", note_and_answer)
     sam.propose(image, limit=9, taken_xyxy=np.array([[0.0, 0, 20, 30]]))
     points = torch.cat(asked)
     assert len(points) == sam.points_per_side**2 / 2
