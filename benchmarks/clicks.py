@@ -288,13 +288,15 @@ def _cell(values: Sequence[float]) -> str:
 
 
 def draw(worlds: Sequence[Points], clicks: Sequence[int], out: Path) -> None:
-    """The curves, from nothing at no click, and the ceiling."""
+    """The curves, from no click on where the fewest clicks were measured, and the ceiling."""
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot()
     for curve, title in CURVES.items():
         means = {c: float(np.mean(found)) for c in clicks if (found := values_at(worlds, curve, c))}
         if means:
-            axes.plot([0, *means], [0, *means.values()], "o-", color=COLOURS[curve], label=title)
+            start = [0] if clicks[0] in means else []
+            clicks_of, values = [*start, *means], [*start, *means.values()]
+            axes.plot(clicks_of, values, "o-", color=COLOURS[curve], label=title)
     if ceiling := values_at(worlds, CEILING, 0):
         axes.axhline(float(np.mean(ceiling)), color="0.3", ls=":", label="all labels (ceiling)")
     axes.set(xlabel="clicks", ylabel="AP of the novel classes", ylim=(0, None), xlim=(0, None))
